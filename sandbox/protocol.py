@@ -1,0 +1,137 @@
+"""The host's side of the worker protocol as a state machine that does no I/O.
+
+    STARTING --Ready--> READY --start()--> RUNNING --Wave--> WAITING --deliver()--> RUNNING ...
+        |                                     |
+        +--Broken--> OVER                     +--Wave with an end--> OVER
+
+What a worker says out of turn, or of ids and tools that do not exist, is a `RemoteProtocolError`: the worker is then
+killed. What we ask out of turn is a `LocalProtocolError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from sandbox.errors import LocalProtocolError, RemoteProtocolError
+from sandbox.limits import Limits
+from sandbox.messages import Broken, Deliver, FromWorker, Ready, Reply, Start, Threw, Wave
+from sandbox.wire import FrameReader, decode_from_worker, encode, frame
+
+State = Literal["starting", "ready", "running", "waiting", "over"]
+
+# state -> what a worker may say in it; everything else is an attack or a bug of ours
+ALLOWED: Final[dict[State, tuple[type, ...]]] = {
+    "starting": (Ready, Broken),
+    "ready": (),
+    "running": (Wave,),
+    "waiting": (),
+    "over": (),
+}
+
+# Codes that a program's end may carry; the others are verdicts of the host.
+PROGRAM_CODES: Final = frozenset(
+    "syntax_error reference_error type_error threw module_not_available invalid_arguments tool_error unknown_tool "
+    "missing_await eval_disabled empty_program denied expired".split()
+)
+_WAVE_ITEMS: Final = 100_000  # entries of one wave; far above what honest limits let through, so nothing is unbounded
+
+
+class Connection:
+    """One worker as the host sees it: bytes in, checked messages out; requests in, bytes out."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.state: State = "starting"
+        self.largest_frame = 0
+        self._limits = limits
+        self._reader = FrameReader(limits.frame_bytes)
+        self._tools: Collection[str] = ()
+        self._next_id = 1
+        self._open: set[int] = set()  # calls and timers that have no reply yet
+
+    @property
+    def outstanding(self) -> int:
+        """Calls and timers without a reply."""
+        return len(self._open)
+
+    def receive(self, data: bytes) -> list[FromWorker]:
+        """Take bytes from the worker and return the messages they complete.
+
+        Raises:
+            RemoteProtocolError: A frame over the limit, malformed JSON, an unknown message, or one that the state
+                table forbids.
+        """
+        messages: list[FromWorker] = []
+        for text in self._reader.receive(data):
+            self.largest_frame = max(self.largest_frame, len(text))
+            message = decode_from_worker(text)
+            if not isinstance(message, ALLOWED[self.state]):
+                raise RemoteProtocolError(f"{type(message).__name__} while {self.state}")
+            if isinstance(message, Ready):
+                self.state = "ready"
+            elif isinstance(message, Broken):
+                self.state = "over"
+            else:
+                self._check(message)
+                self.state = "waiting" if message.end is None else "over"
+            messages.append(message)
+        return messages
+
+    def start(self, start: Start) -> bytes:
+        """Bytes that hand the program over."""
+        if self.state != "ready":
+            raise LocalProtocolError(f"a program was started while {self.state}")
+        self._tools = frozenset(tool.name for tool in start.tools)
+        self.state = "running"
+        return frame(encode(start), self._limits.frame_bytes)
+
+    def deliver(self, now_ms: float, replies: Sequence[Reply]) -> bytes:
+        """Bytes that hand replies over, in the order in which they settle; none means: go on."""
+        if self.state != "waiting":
+            raise LocalProtocolError(f"replies were delivered while {self.state}")
+        for reply in replies:
+            if reply.id not in self._open:
+                raise LocalProtocolError(f"reply to {reply.id}, which is not open")
+            self._open.discard(reply.id)
+        self.state = "running"
+        return frame(encode(Deliver(now_ms, list(replies))), self._limits.frame_bytes)
+
+    def _check(self, wave: Wave) -> None:
+        if len(wave.calls) + len(wave.timers) + len(wave.warnings) + len(wave.logs) + len(wave.text) > _WAVE_ITEMS:
+            raise RemoteProtocolError("a wave with too many entries")
+        for item in sorted([*wave.calls, *wave.timers], key=lambda item: item.id):
+            if item.id < self._next_id:
+                raise RemoteProtocolError(f"id {item.id} is not new")
+            self._next_id = item.id + 1
+            self._open.add(item.id)
+        for call in wave.calls:
+            if call.tool not in self._tools:
+                raise RemoteProtocolError("a call of a tool that the program was not given")
+            if len(bytes(call.arguments)) > self._limits.argument_bytes + 2:  # and the brackets of the list
+                raise RemoteProtocolError(f"arguments over argument_bytes={self._limits.argument_bytes}")
+            if not bytes(call.arguments).startswith(b"["):
+                raise RemoteProtocolError("arguments that are no list")
+        for timer in wave.timers:
+            if not (math.isfinite(timer.ms) and timer.ms >= 0):
+                raise RemoteProtocolError("a timer that is never due")
+        for cleared in wave.cleared:
+            self._open.discard(cleared)
+        if isinstance(wave.end, Threw) and wave.end.code not in PROGRAM_CODES:
+            raise RemoteProtocolError("an end with a code that only the host gives")
+        if wave.end is not None and wave.more:
+            raise RemoteProtocolError("an end with more to come")
+
+
+def parse_value(raw: msgspec.Raw) -> object:
+    """Decode JSON text that a worker made.
+
+    Raises:
+        RemoteProtocolError: It is no JSON, or nested deeper than the parser goes.
+    """
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed value: {str(error)[:200]}") from None

@@ -1,0 +1,317 @@
+// Part 4 of the realm: tools, output, timers, the life of a program, and the object that the worker holds.
+
+// ---- calls and timers -----------------------------------------------------------------------------------------
+const pending = create(null), heard = create(null); // id -> entry; id -> somebody listens to this call's promise
+let nextId = 1, outstanding = 0, over = false;
+
+class ToolError extends E {}
+defineProperty(ToolError.prototype, 'name', hidden('ToolError'));
+expose('ToolError', ToolError);
+const toolError = (reply, call) => {
+  const e = new E(reply.message);
+  setPrototypeOf(e, ToolError.prototype);
+  const visible = (name, value) => defineProperty(e, name, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+  visible('code', reply.code);
+  visible('tool', reply.tool);
+  visible('retryable', hasOwn(reply, 'retryable') ? reply.retryable : false);
+  visible('details', hasOwn(reply, 'details') ? reply.details : null);
+  defineProperty(e, 'stack', hidden('ToolError: ' + reply.message + '\n    at ' + reply.tool + ' (line ' + call.line + ')'));
+  errors.set(e, { __proto__: null, call: call.id, tool: reply.tool, code: reply.code, line: call.line, column: call.column });
+  return e;
+};
+
+const callTool = (name, given) => {
+  if (over) throw new E('the program has ended: no further call is possible');
+  // The program's getters, traps and toJSON run here, once, before any call exists; a primitive string comes out.
+  let text = '[', left = limits.argument_bytes;
+  for (let i = 0; i < given.length; i++) {
+    const one = writer(true, left)(given[i], 'argument' + (i ? ' ' + (i + 1) : ''));
+    text += (i ? ',' : '') + (one === undefined ? 'null' : one);
+    left = limits.argument_bytes - text.length;
+  }
+  const at = here();
+  let resolve, reject;
+  const promise = new P((yes, no) => { resolve = yes; reject = no; });
+  const id = nextId++;
+  pending[id] = { __proto__: null, id, resolve, reject, line: at.line, column: at.column };
+  // await, then(), all() and the like ask a promise for its constructor: that is how we learn that somebody listens.
+  defineProperty(promise, 'constructor', { __proto__: null, configurable: true, enumerable: false, set: undefined,
+    get: opaque('constructor', () => { heard[id] = true; return P; }) });
+  outstanding++;
+  push('calls', '{"id":' + id + ',"tool":' + quote(name) + ',"arguments":' + text + '],"line":' + at.line + ',"column":' + at.column + '}');
+  return promise;
+};
+
+const installTools = (list) => {
+  const root = create(null), spaces = create(null);
+  const space = (name) => {
+    if (spaces[name] === undefined) {
+      spaces[name] = create(null);
+      defineProperty(root, name, locked(spaces[name], true));
+    }
+    return spaces[name];
+  };
+  for (let i = 0; i < list.length; i++) {
+    const { name, path } = list[i], last = path[path.length - 1];
+    const f = freeze(opaque(last, (...given) => callTool(name, given)));
+    defineProperty(path.length === 1 ? root : space(path[0]), last, locked(f, true));
+    if (!(name in root)) defineProperty(root, name, locked(f, false));
+  }
+  for (const name in spaces) freeze(spaces[name]);
+  defineProperty(G, 'tools', locked(freeze(root), true));
+  for (const name in root) if (!(name in G)) expose(name, root[name]); // a bare `get_order(...)` works too
+};
+
+const timer = (ms, fire) => {
+  if (over) return 0;
+  ms = NumberOf(ms);
+  ms = ms > 0 ? min(ms, 0x7FFFFFFF) : 0;
+  const id = nextId++;
+  pending[id] = { __proto__: null, id, fire };
+  outstanding++;
+  push('timers', '{"id":' + id + ',"ms":' + ms + ',"line":' + here().line + '}');
+  return id;
+};
+expose('setTimeout', opaque('setTimeout', (f, ms, ...given) => {
+  if (typeof f !== 'function') throw new TE('setTimeout needs a function as its first argument');
+  return timer(ms, () => { try { apply(f, undefined, given); } catch (e) { fail(e); } });
+}));
+expose('clearTimeout', opaque('clearTimeout', (id) => {
+  if (typeof id !== 'number' || pending[id] === undefined || pending[id].fire === undefined) return;
+  delete pending[id];
+  outstanding--;
+  push('cleared', '' + id);
+}));
+expose('sleep', opaque('sleep', (ms) => new P((resolve) => { timer(ms, resolve); })));
+
+// ---- output ---------------------------------------------------------------------------------------------------
+let emittedLeft = 0, logLeft = 0, surplus = 0;
+const emit = (kind, json) => {
+  emittedLeft -= utf8(json);
+  if (emittedLeft < 0 || over) { surplus++; return; }
+  push(kind, json);
+};
+const text = (...given) => {
+  let line = '';
+  for (let i = 0; i < given.length; i++) {
+    const v = given[i];
+    if (typeof v === 'object' && v !== null && isPromise(v)) {
+      notice('missing_await', 'text() was given a promise: write text(await ...)', here().line);
+    }
+    line += (i ? ' ' : '') + shown(v);
+  }
+  if (line.length > limits.value_bytes) { surplus++; return; }
+  emit('text', quote(line));
+};
+for (const name of ['text', 'print', 'output']) expose(name, opaque(name, text));
+expose('image', opaque('image', (given) => {
+  const of = (...names) => {
+    for (let i = 0; i < names.length; i++) if (typeof given[names[i]] === 'string') return given[names[i]];
+    return '';
+  };
+  let data = '', type = '', handle = '';
+  if (typeof given === 'string') data = given;
+  else if (typeof given === 'object' && given !== null) {
+    data = of('data', 'image_url', 'url');
+    type = of('mime_type', 'mimeType', 'media_type');
+    handle = of('handle');
+  }
+  const comma = indexOf(data, ',');
+  if (slice(data, 0, 5) === 'data:' && comma > 0) {
+    const semicolon = indexOf(data, ';');
+    type = slice(data, 5, semicolon > 0 && semicolon < comma ? semicolon : comma);
+    data = slice(data, comma + 1);
+  }
+  if (handle === '' && (data === '' || slice(type, 0, 6) !== 'image/')) {
+    throw new TE('image() needs a data URL ("data:image/png;base64,..."), { mime_type, data } or a picture that a tool returned');
+  }
+  emit('images', '{"mime_type":' + quote(type) + ',"data":' + quote(data) + ',"handle":' + quote(handle) + '}');
+}));
+const console = create(null);
+for (const level of ['log', 'info', 'warn', 'error', 'debug']) {
+  const write = (...given) => {
+    if (logLeft <= 0 || over) { droppedLogs++; return; }
+    let line = '';
+    for (let i = 0; i < given.length && line.length <= logLeft; i++) {
+      line += (i ? ' ' : '') + (typeof given[i] === 'string' ? slice(given[i], 0, logLeft + 1) : shown(given[i]));
+    }
+    const json = quote(slice(line, 0, logLeft));
+    logLeft -= utf8(json) + 16; // a line costs its envelope too: many empty ones are a flood as well
+    if (logLeft < 0) { droppedLogs++; return; }
+    push('logs', '{"level":"' + level + '","message":' + json + '}');
+  };
+  defineProperty(console, level, locked(freeze(opaque(level, write)), true));
+}
+defineProperty(G, 'console', locked(freeze(console), false));
+
+// ---- how a program ends ----------------------------------------------------------------------------------------
+const describe = (e) => { // primitive texts only, cut; never throws
+  const made = { __proto__: null, name: 'Error', message: '', line: 0, column: 0, tool: '', call: 0, code: '' };
+  try {
+    if ((typeof e === 'object' && e !== null) || typeof e === 'function') {
+      const name = e.name, message = e.message, stack = e.stack;
+      if (typeof name === 'string') made.name = slice(name, 0, 100);
+      made.message = typeof message === 'string' ? slice(message, 0, 4000) : '';
+      if (made.message === '' && !isError(e)) made.message = slice(shown(e), 0, 4000);
+      const at = typeof stack === 'string' ? position(stack) : nowhere;
+      made.line = at.line;
+      made.column = at.column;
+      const ours = errors.get(e);
+      if (ours !== undefined) { made.line = ours.line; made.column = ours.column; made.tool = ours.tool; made.call = ours.call; made.code = ours.code; }
+    } else made.message = typeof e === 'symbol' ? 'a symbol' : slice('' + e, 0, 4000);
+  } catch { made.message = 'an error that cannot be described'; }
+  return made;
+};
+let ending = ''; // the wave's `end`, once there is one
+const finish = (json) => { if (!over) { over = true; ending = json; } };
+const fail = (e) => {
+  if (over || e === leaving) return;
+  const made = describe(e);
+  finish('{"type":"threw","code":' + quote(made.code) + ',"name":' + quote(made.name) + ',"message":' + quote(made.message)
+    + ',"line":' + made.line + ',"column":' + made.column + ',"tool":' + quote(made.tool) + ',"call":' + made.call + '}');
+};
+const leaving = freeze(create(null)); // thrown by exit() to unwind; catching it changes nothing any more
+const complete = (v) => {
+  if (over) return;
+  let json;
+  try {
+    if (typeof v === 'object' && v !== null && isError(v)) notice('error_value', 'the program returned an Error object: throw it, or return what you found');
+    json = writer(false, limits.value_bytes)(v, '$');
+  } catch (e) { fail(e); return; }
+  finish('{"type":"returned"' + (json === undefined ? '' : ',"value":' + json) + '}');
+};
+// Promises inside the value are awaited, so that a forgotten await does not lose data. Own data properties only, and
+// only so many: no getter runs twice.
+const promisesIn = (v, found, depth) => {
+  if (typeof v !== 'object' || v === null || depth > 8 || found.seen++ > 2000) return;
+  const proto = getPrototypeOf(v);
+  if (proto !== ObjectPrototype && proto !== null && !isArray(v)) {
+    if (settledValues.get(v) === undefined && !isError(v) && isPromise(v)) { settledValues.set(v, { __proto__: null }); found[found.count++] = v; }
+    return;
+  }
+  const names = isArray(v) ? null : keys(v), length = names === null ? min(v.length, 2000) : names.length;
+  for (let i = 0; i < length && found.seen <= 2000; i++) {
+    const member = getOwnPropertyDescriptor(v, names === null ? i : names[i]);
+    if (member !== undefined && hasOwn(member, 'value')) promisesIn(member.value, found, depth + 1);
+  }
+};
+const quiet = (p) => defineProperty(p, 'constructor', { __proto__: null, value: undefined, configurable: true }); // no species
+const conclude = (v) => {
+  const found = { __proto__: null, count: 0, seen: 0 };
+  try { promisesIn(v, found, 0); } catch { found.count = 0; }
+  if (found.count === 0) { complete(v); return; }
+  notice('promises_in_result', found.count + ' promise(s) inside the value were awaited: write `await` where you call');
+  let waiting = found.count;
+  const arrived = () => { if (--waiting === 0) complete(v); };
+  for (let i = 0; i < found.count; i++) {
+    const one = found[i];
+    then(one, (ok) => { settledValues.set(one, { __proto__: null, ok }); arrived(); },
+      (error) => { settledValues.set(one, { __proto__: null, error }); arrived(); });
+  }
+};
+const follow = (result, value) => { // call back with what a promise or thenable comes to, asking the program nothing more than it must
+  let native = false;
+  try { quiet(result); then(result, value, fail); native = true; } catch { /* not a native promise */ }
+  if (native) return;
+  const adopted = new P((resolve) => { resolve(result); });
+  quiet(adopted);
+  then(adopted, value, fail);
+};
+const settled = (v) => { // a returned function of no arguments is called, once
+  if (typeof v !== 'function') { conclude(v); return; }
+  let made;
+  try {
+    const parameters = getOwnPropertyDescriptor(v, 'length');
+    if (parameters !== undefined && parameters.value !== 0) { conclude(v); return; }
+    made = apply(v, undefined, []);
+  } catch (e) { fail(e); return; }
+  follow(made, conclude);
+};
+expose('exit', opaque('exit', (v) => { conclude(v); throw leaving; }));
+
+const lost = []; // promises made by Promise.reject, to be able to say that nobody looked at one
+const rejecting = uncurry(P.reject);
+defineProperty(P, 'reject', hidden({ reject(reason) {
+  const p = rejecting(this, reason);
+  if (this === P && lost.length < 100) {
+    const entry = { __proto__: null, heard: false, message: briefly(reason), line: here().line };
+    defineProperty(lost, lost.length, { __proto__: null, value: entry, writable: true, enumerable: true, configurable: true });
+    defineProperty(p, 'constructor', { __proto__: null, configurable: true, enumerable: false, set: undefined,
+      get: opaque('constructor', () => { entry.heard = true; return P; }) });
+  }
+  return p;
+} }.reject));
+
+// ---- what the worker holds --------------------------------------------------------------------------------------
+const guarded = (f) => (given) => { try { f(given); } catch (e) { fault = 'the realm failed: ' + briefly(e); } };
+const holder = { __proto__: null };
+const accessor = (name, write) => defineProperty(holder, name, { set: guarded(write), enumerable: true });
+
+accessor('boot', (json) => {
+  const settings = parse(json);
+  now = settings.now_ms;
+  chance = settings.seed | 0;
+  for (const name in limits) limits[name] = settings[name];
+  emittedLeft = limits.value_bytes;
+  logLeft = limits.log_bytes;
+  lineOffset = settings.line_offset;
+  shifts = settings.shifts;
+  for (let i = 0; i < settings.awaits.length; i++) awaits += (i ? ',' : '') + settings.awaits[i];
+  installTools(settings.tools);
+  expose('inputs', settings.inputs);
+});
+accessor('program', (f) => {
+  let result;
+  try { result = apply(f, undefined, []); } catch (e) { fail(e); return; }
+  follow(result, settled);
+});
+accessor('inbox', (json) => {
+  const delivery = parse(json); // no reviver; "__proto__" becomes an own property
+  now = delivery.now_ms;
+  const { replies } = delivery;
+  for (let i = 0; i < replies.length; i++) {
+    const reply = replies[i], entry = pending[reply.id];
+    if (entry === undefined) continue; // a timer that was cleared meanwhile
+    delete pending[reply.id];
+    outstanding--;
+    if (reply.type === 'timer') (0, entry.fire)();
+    else if (reply.type === 'value') (0, entry.resolve)(reply.value);
+    else (0, entry.reject)(toolError(reply, entry));
+  }
+});
+defineProperty(holder, 'outbox', { enumerable: true, get() {
+  try { return outbox(); } catch (e) { return '!' + briefly(e); }
+} });
+
+const KINDS = ['calls', 'timers', 'cleared', 'text', 'images', 'logs', 'warnings'];
+// One letter, then the wave: "W" to be sent as it is, "T" if it ends with an error (the worker explains it), "!" a fault.
+const outbox = () => {
+  if (fault !== '') return '!' + fault;
+  if (ending !== '') closing();
+  const budget = floor(limits.frame_bytes / 3), parts = create(null); // a UTF-16 unit is at most three bytes
+  let size = 0;
+  for (; first < count; first++) {
+    const { kind, text: json } = entries[first];
+    if (size > 0 && size + json.length > budget) break;
+    size += json.length;
+    parts[kind] = parts[kind] === undefined ? json : parts[kind] + ',' + json;
+    delete entries[first];
+  }
+  let wave = '{"type":"wave"';
+  for (let i = 0; i < KINDS.length; i++) if (parts[KINDS[i]] !== undefined) wave += ',"' + KINDS[i] + '":[' + parts[KINDS[i]] + ']';
+  if (first < count || (ending !== '' && size > 0 && size + ending.length > budget)) return 'W' + wave + ',"more":true}';
+  if (ending === '') return 'W' + wave + (outstanding === 0 && awaits !== '' ? ',"awaits":[' + awaits + ']}' : '}');
+  let ears = '';
+  for (const id in heard) ears += (ears === '' ? '' : ',') + id;
+  return (charCodeAt(ending, 9) === 116 ? 'T' : 'W') + wave + ',"dropped_logs":' + droppedLogs + ',"heard":[' + ears + '],"end":' + ending + '}';
+}
+let closed = false;
+const closing = () => { // warnings that can only be known at the end
+  if (closed) return;
+  closed = true;
+  if (surplus > 0) notice('truncated', surplus + ' piece(s) given to text() or image() were dropped: together they are over ' + limits.value_bytes + ' bytes');
+  for (let i = 0; i < lost.length; i++) {
+    if (!lost[i].heard) notice('unhandled_rejection', 'a rejected promise was not handled: ' + lost[i].message, lost[i].line);
+  }
+};
+return holder;
