@@ -138,9 +138,13 @@ class Isolate:
         """A property name for `get` and `set`, made once."""
         return Handle(self._string(name.encode()))
 
-    def get(self, holder: Handle, key: Handle) -> Handle | str | float | bool | None:
-        """Read a property of an object that *we* made, never of a program's."""
-        return self._take(self._dll.mr_get_object_item(self._context, holder.raw, key.raw))
+    def text(self, holder: Handle, key: Handle) -> bytes:
+        """Read a property whose value is a string, as UTF-8."""
+        raw = self._dll.mr_get_object_item(self._context, holder.raw, key.raw)
+        value = raw.contents
+        data = ctypes.string_at(value.value.pointer, value.length) if value.kind == _STRING else b""
+        self._dll.mr_free_value(self._context, raw)
+        return data
 
     def set(self, holder: Handle, key: Handle, value: bytes | Handle) -> None:
         """Write a property of an object that *we* made; its setter must not throw. Microtasks drain before it returns."""

@@ -14,9 +14,11 @@ import errno
 import functools
 import platform
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True)
@@ -143,34 +145,114 @@ SOFT: Final[dict[str, int]] = {
 }
 
 # No honest path makes these: they end the process at once, and the host reports a violation.
-VIOLATIONS: Final[tuple[str, ...]] = tuple(
-    """
-    bpf chroot connect execve execveat fork init_module io_uring_setup kexec_load keyctl kill memfd_create modify_ldt
-    mount open_by_handle_at perf_event_open personality pidfd_getfd pidfd_open pivot_root process_madvise
-    process_vm_readv process_vm_writev ptrace rt_sigqueueinfo seccomp setns setuid socket socketpair unshare userfaultfd
-    vfork
-    """.split()
+VIOLATIONS: Final[tuple[str, ...]] = (  # fmt: skip
+    "bpf",
+    "chroot",
+    "connect",
+    "execve",
+    "execveat",
+    "fork",
+    "init_module",
+    "io_uring_setup",
+    "kexec_load",
+    "keyctl",
+    "kill",
+    "memfd_create",
+    "modify_ldt",
+    "mount",
+    "open_by_handle_at",
+    "perf_event_open",
+    "personality",
+    "pidfd_getfd",
+    "pidfd_open",
+    "pivot_root",
+    "process_madvise",
+    "process_vm_readv",
+    "process_vm_writev",
+    "ptrace",
+    "rt_sigqueueinfo",
+    "seccomp",
+    "setns",
+    "setuid",
+    "socket",
+    "socketpair",
+    "unshare",
+    "userfaultfd",
+    "vfork",
 )
 
 # name -> (x86_64, aarch64); None where the machine has no such call
-NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
-    **{"bpf": (321, 280), "brk": (12, 214), "chroot": (161, 51), "clock_getres": (229, 114)},
-    **{"clock_gettime": (228, 113), "clock_nanosleep": (230, 115), "clone3": (435, 435), "connect": (42, 203)},
-    **{"execve": (59, 221), "execveat": (322, 281), "exit": (60, 93), "exit_group": (231, 94), "fork": (57, None)},
-    **{"futex": (202, 98), "getcpu": (309, 168), "getpid": (39, 172), "getrandom": (318, 278)},
-    **{"getrusage": (98, 165), "gettid": (186, 178), "gettimeofday": (96, 169), "init_module": (175, 105)},
-    **{"io_uring_setup": (425, 425), "ioctl": (16, 29), "kexec_load": (246, 104), "keyctl": (250, 219)},
-    **{"kill": (62, 129), "madvise": (28, 233), "memfd_create": (319, 279), "mmap": (9, 222)},
-    **{"modify_ldt": (154, None), "mount": (165, 40), "mprotect": (10, 226), "mremap": (25, 216), "munmap": (11, 215)},
-    **{"nanosleep": (35, 101), "open_by_handle_at": (304, 265), "openat": (257, 56), "perf_event_open": (298, 241)},
-    **{"personality": (135, 92), "pidfd_getfd": (438, 438), "pidfd_open": (434, 434), "pivot_root": (155, 41)},
-    **{"prctl": (157, 167), "prlimit64": (302, 261), "process_madvise": (440, 440), "process_vm_readv": (310, 270)},
-    **{"process_vm_writev": (311, 271), "ptrace": (101, 117), "read": (0, 63), "restart_syscall": (219, 128)},
-    **{"rseq": (334, 293), "rt_sigprocmask": (14, 135), "rt_sigqueueinfo": (129, 138), "rt_sigreturn": (15, 139)},
-    **{"sched_getaffinity": (204, 123), "sched_getparam": (143, 121), "sched_getscheduler": (145, 120)},
-    **{"sched_yield": (24, 124), "seccomp": (317, 277), "set_robust_list": (273, 99), "setns": (308, 268)},
-    **{"setuid": (105, 146), "sigaltstack": (131, 132), "socket": (41, 198), "socketpair": (53, 199)},
-    **{"tgkill": (234, 131), "unshare": (272, 97), "userfaultfd": (323, 282), "vfork": (58, None), "write": (1, 64)},
+NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {  # fmt: skip
+    "bpf": (321, 280),
+    "brk": (12, 214),
+    "chroot": (161, 51),
+    "clock_getres": (229, 114),
+    "clock_gettime": (228, 113),
+    "clock_nanosleep": (230, 115),
+    "clone3": (435, 435),
+    "connect": (42, 203),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "exit": (60, 93),
+    "exit_group": (231, 94),
+    "fork": (57, None),
+    "futex": (202, 98),
+    "getcpu": (309, 168),
+    "getpid": (39, 172),
+    "getrandom": (318, 278),
+    "getrusage": (98, 165),
+    "gettid": (186, 178),
+    "gettimeofday": (96, 169),
+    "init_module": (175, 105),
+    "io_uring_setup": (425, 425),
+    "ioctl": (16, 29),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "kill": (62, 129),
+    "madvise": (28, 233),
+    "memfd_create": (319, 279),
+    "mmap": (9, 222),
+    "modify_ldt": (154, None),
+    "mount": (165, 40),
+    "mprotect": (10, 226),
+    "mremap": (25, 216),
+    "munmap": (11, 215),
+    "nanosleep": (35, 101),
+    "open_by_handle_at": (304, 265),
+    "openat": (257, 56),
+    "perf_event_open": (298, 241),
+    "personality": (135, 92),
+    "pidfd_getfd": (438, 438),
+    "pidfd_open": (434, 434),
+    "pivot_root": (155, 41),
+    "prctl": (157, 167),
+    "prlimit64": (302, 261),
+    "process_madvise": (440, 440),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "read": (0, 63),
+    "restart_syscall": (219, 128),
+    "rseq": (334, 293),
+    "rt_sigprocmask": (14, 135),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_sigreturn": (15, 139),
+    "sched_getaffinity": (204, 123),
+    "sched_getparam": (143, 121),
+    "sched_getscheduler": (145, 120),
+    "sched_yield": (24, 124),
+    "seccomp": (317, 277),
+    "set_robust_list": (273, 99),
+    "setns": (308, 268),
+    "setuid": (105, 146),
+    "sigaltstack": (131, 132),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "tgkill": (234, 131),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+    "vfork": (58, None),
+    "write": (1, 64),
 }
 
 # ---- assembly ----------------------------------------------------------------------------------------------------

@@ -258,6 +258,7 @@ accessor('boot', (json) => {
   shifts = settings.shifts;
   for (let i = 0; i < settings.awaits.length; i++) awaits += (i ? ',' : '') + settings.awaits[i];
   installTools(settings.tools);
+  for (let i = 0; i < settings.notices.length; i++) push('warnings', stringify(settings.notices[i]));
   expose('inputs', settings.inputs);
 });
 accessor('program', (f) => {

@@ -1,0 +1,293 @@
+"""`Sandbox`: keeps spares ready, hands out one fresh worker for each program, watches those that compute."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from sandbox import jail
+from sandbox.errors import EngineUnavailable, SandboxClosed, TooManyPaused, WallMissing
+from sandbox.limits import Limits, MiB
+from sandbox.messages import Start, Wave
+from sandbox.origin import CAN_FORK, Origin, Spawner, Zygote, ZygoteLost
+from sandbox.process import Death, Worker
+from sandbox.worker import Settings
+
+QUIET_S: Final = 0.001  # spares are made after this much of nothing computing, so that they delay no running step
+WATCH_S: Final = 0.004  # between two looks of the watchdog; a program that ends sooner is never looked at
+WAITING_BYTES: Final = 12 * MiB  # what a waiting worker is counted with when memory bounds their number
+
+
+class Sandbox:
+    """One trust domain: a zygote, spares, and the bounds on what computes and what waits.
+
+    An async context manager. Two tenants need two of these: children of one zygote share their address layout.
+
+    Args:
+        limits: What kernel and V8 are told; a run may lower any of them.
+        jit: Let V8 compile. Faster on tight number loops (3-4x), at the price of the wall `code_pages` and of the part
+            of V8 where most of its memory bugs were.
+        spares: Workers kept ready. A program that finds one starts by writing one frame.
+        max_workers: Programs that compute at once; waiting ones do not count. Default: twice the cores.
+        max_waiting: Workers that may exist at once. Default: what half of the available memory holds.
+        require: Walls without which the sandbox refuses to start. Default on Linux: `jail.required()`.
+        recycle_after: Forks after which a zygote is replaced.
+        namespaces: Try to enter namespaces (a bonus that most containers refuse).
+        fork: Fork from a zygote. False spawns each worker, as on platforms without fork.
+
+    Raises:
+        EngineUnavailable, WallMissing: On entering.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        jit: bool = False,
+        spares: int = 2,
+        max_workers: int | None = None,
+        max_waiting: int | None = None,
+        require: Collection[str] | None = None,
+        recycle_after: int = 1_000,
+        namespaces: bool = True,
+        fork: bool = CAN_FORK,
+    ) -> None:
+        if sys.platform == "win32":
+            raise EngineUnavailable("workers need descriptors that a child inherits, which Windows has not: use WSL")
+        if spares < 0 or recycle_after < 1 or (max_workers is not None and max_workers < 1):
+            raise ValueError("spares must be 0 or more, recycle_after and max_workers 1 or more")
+        self.limits = limits or Limits()
+        self.walls: dict[str, str] = {}
+        self.engine_digest = ""
+        self.max_workers = max_workers or 2 * cores()
+        self.max_waiting = max_waiting or max(64, available_bytes() // 2 // WAITING_BYTES)
+        self._spare_count = spares
+        self._require = frozenset(jail.required() if require is None else require)
+        self._recycle_after = recycle_after
+        self._fork = fork
+        self._settings = Settings(
+            jit=jit,
+            cpu_s=self.limits.cpu_s,
+            memory_bytes=self.limits.memory_bytes,
+            namespaces=namespaces,
+            channel=-1,
+        )
+        self._origin: Origin | None = None
+        self._retired: list[Origin] = []
+        self._spares: deque[Worker] = deque()
+        self._live: set[Worker] = set()
+        self._computing: set[Worker] = set()
+        self._last_step = 0.0
+        self._tasks: TaskGroup | None = None
+        self.paused = 0  # workers whose run waits for people or the application only; the executor counts them
+
+    async def __aenter__(self) -> Sandbox:
+        self._slots = anyio.Semaphore(self.max_workers)
+        self._places = anyio.Semaphore(self.max_waiting)
+        self._wanted, self._busy, self._renewing = anyio.Event(), anyio.Event(), anyio.Lock()
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        try:
+            first = await self._make()
+            self.walls, self.engine_digest = first.walls, first.engine_digest
+            missing = sorted(name for name in self._require if self.walls.get(name, "no such wall"))
+            if missing:
+                await first.close()
+                raise WallMissing(self._missing(missing))
+            self._spares.append(first)
+            self._tasks.start_soon(self._breed)
+            self._tasks.start_soon(self._watch)
+        except BaseException:
+            await self._shut()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._shut()
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncIterator[Worker]:
+        """A fresh worker for one program; it is killed and reaped afterwards, however the block is left.
+
+        Waits when `max_waiting` workers exist.
+
+        Raises:
+            TooManyPaused: Paused runs alone fill that bound.
+        """
+        if self._tasks is None:
+            raise SandboxClosed("enter the sandbox first: `async with Sandbox() as sandbox`")
+        if self.paused >= self.max_waiting:
+            raise TooManyPaused(
+                f"too many paused runs: {self.paused} of them hold every worker (max_waiting={self.max_waiting}); "
+                "answer or cancel some"
+            )
+        async with self._places:
+            worker = self._spares.popleft() if self._spares else await self._make()
+            if len(self._spares) < self._spare_count:
+                self._wanted.set()
+            try:
+                yield worker
+            finally:
+                # Out of the caller's way: nobody waits for a process to be torn down.
+                worker.kill("over")
+                if worker in self._live:
+                    self._tasks.start_soon(self.bury, worker)
+
+    async def start(self, worker: Worker, start: Start, limits: Limits, timeout_s: float) -> Wave | None:
+        """`Worker.start` in one of the `max_workers` slots; waits for a slot first."""
+        async with self._slots:
+            self._computes(worker)
+            try:
+                return await worker.start(start, limits, timeout_s)
+            finally:
+                self._computing.discard(worker)
+
+    async def deliver(self, worker: Worker, now_ms: float, replies: list, timeout_s: float) -> Wave | None:  # pyright: ignore
+        """`Worker.deliver` in one of the `max_workers` slots."""
+        async with self._slots:
+            self._computes(worker)
+            try:
+                return await worker.deliver(now_ms, replies, timeout_s)
+            finally:
+                self._computing.discard(worker)
+
+    async def bury(self, worker: Worker) -> Death:
+        """Kill and reap a worker, and renew the zygote when what ended it may have shown its address layout."""
+        self._live.discard(worker)
+        death = await worker.close()
+        if death.outcome == "violation" or (death.outcome == "crashed" and worker.killed_for != "over"):
+            self._retire(worker.origin)
+        return death
+
+    # ---- workers ---------------------------------------------------------------------------------------------------
+
+    async def _make(self) -> Worker:
+        for attempt in range(3):
+            origin = await self._current()
+            try:
+                born = await origin.make()
+            except ZygoteLost:
+                self._retire(origin)
+                continue
+            worker = Worker(born, origin, self.limits, self.limits)
+            self._live.add(worker)
+            try:
+                reason = await worker.ready()
+            except BaseException:
+                await self.bury(worker)
+                raise
+            if not reason:
+                return worker
+            death = await self.bury(worker)
+            if attempt == 2 or "before it was ready" not in reason:
+                raise EngineUnavailable(f"a worker refused to serve: {reason} ({death.reason or death.outcome})")
+        raise EngineUnavailable("no worker could be started: the zygote ended three times in a row")
+
+    async def _current(self) -> Origin:
+        async with self._renewing:
+            if self._origin is None or self._origin.retired:
+                origin: Origin = Zygote(self._settings) if self._fork else Spawner(self._settings)
+                try:
+                    await origin.ready()
+                except BaseException:
+                    origin.kill()
+                    raise
+                self._origin = origin
+            return self._origin
+
+    def _retire(self, origin: Origin) -> None:
+        if origin.retired:
+            return
+        for spare in [spare for spare in self._spares if spare.origin is origin]:
+            self._spares.remove(spare)
+            spare.kill("over")
+            if self._tasks is not None:
+                self._tasks.start_soon(self.bury, spare)
+        self._retired = [old for old in self._retired if old.alive > 0]
+        self._retired.append(origin)
+        origin.retire()
+        self._wanted.set()
+
+    async def _breed(self) -> None:
+        """Keep spares ready, in quiet moments."""
+        while True:
+            if len(self._spares) >= self._spare_count:
+                self._wanted = anyio.Event()
+                if self._origin is not None and self._origin.forked >= self._recycle_after:
+                    self._retire(self._origin)
+                    continue
+                await self._wanted.wait()
+            quiet = time.monotonic() - self._last_step
+            if self._computing or quiet < QUIET_S:
+                await anyio.sleep(QUIET_S)
+                continue
+            if len(self._spares) < self._spare_count and len(self._live) < self.max_waiting + self._spare_count:
+                self._spares.append(await self._make())
+
+    # ---- watching ----------------------------------------------------------------------------------------------------
+
+    def _computes(self, worker: Worker) -> None:
+        self._computing.add(worker)
+        self._last_step = time.monotonic()
+        self._busy.set()
+
+    async def _watch(self) -> None:
+        while True:
+            if not self._computing:
+                self._busy = anyio.Event()
+                await self._busy.wait()
+            await anyio.sleep(WATCH_S)
+            for worker in tuple(self._computing):
+                worker.watch()
+
+    # ---- ends --------------------------------------------------------------------------------------------------------
+
+    async def _shut(self) -> None:
+        tasks, self._tasks = self._tasks, None
+        if tasks is None:
+            return
+        with anyio.CancelScope(shield=True):
+            tasks.cancel_scope.cancel()
+            await tasks.__aexit__(None, None, None)
+            for worker in tuple(self._live):
+                worker.kill("cancelled")
+                self._live.discard(worker)
+                await worker.close()
+            self._spares.clear()
+            for origin in (*self._retired, self._origin):
+                if origin is not None:
+                    origin.kill()
+            self._origin = None
+
+    def _missing(self, names: list[str]) -> str:
+        reasons = "; ".join(f"{name}: {self.walls.get(name) or 'no wall has that name'}" for name in names)
+        return (
+            f"the sandbox refuses to start without: {reasons}. Mend that (`sandbridge doctor` shows every wall), or "
+            f"accept less with Sandbox(require={sorted(self._require - set(names))!r})"
+        )
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_bytes() -> int:
+    """Memory that is free for new processes, as far as the platform says; a container's limit included."""
+    found = [2048 * MiB]
+    try:
+        with open("/proc/meminfo") as file:  # noqa: PTH123  read once, two lines
+            found = [int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable")]
+        with open("/sys/fs/cgroup/memory.max") as file:  # noqa: PTH123
+            found.append(int(file.read()))
+    except (OSError, ValueError):
+        pass
+    return min(found or [2048 * MiB])

@@ -1,0 +1,229 @@
+"""The host's side of one worker: steps with a deadline, kills that cannot be refused, and how an end is read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio
+
+from sandbox.errors import RemoteProtocolError
+from sandbox.jail import memory_plan, stands
+from sandbox.limits import LimitName, Limits
+from sandbox.messages import Broken, FromWorker, Ready, Reply, Start, Wave
+from sandbox.protocol import Connection
+
+if TYPE_CHECKING:
+    from sandbox.origin import Born, Exit, Origin
+
+CHUNK_BYTES: Final = 1 << 18
+READY_S: Final = 30.0
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+# A table that doubles makes V8 give up when its heap is half full: "at the limit" begins there.
+AT_LIMIT: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Death:
+    """A worker ended without an answer.
+
+    Attributes:
+        outcome: `exceeded` (then `limit` says what), `crashed`, `violation` or `cancelled`.
+        reason: For an operator; holds nothing that the worker said.
+    """
+
+    outcome: Literal["exceeded", "crashed", "violation", "cancelled"]
+    limit: LimitName | None = None
+    reason: str = ""
+
+
+Why = LimitName | Literal["protocol", "cancelled", "over"]
+
+
+class Worker:
+    """One jailed process for one program. `ready`, then `start`, then `deliver` until a wave has an end; then `close`."""
+
+    def __init__(self, born: Born, origin: Origin, limits: Limits, bound: Limits) -> None:
+        """`limits` are the run's own, `bound` those that kernel and V8 were given when the worker was locked."""
+        self.pid = born.pid
+        self.origin = origin
+        self.limits = limits
+        self.walls: dict[str, str] = {}
+        self.engine_digest = ""
+        self.computing = False
+        self.memory_at_ready = 0
+        self.peak_bytes = 0
+        self.killed_for: Why | None = None
+        self.reason = ""
+        self._born = born
+        self._bound = bound
+        self._connection = Connection(bound)
+        self._cpu_at_ready = 0.0
+        self._cpu_spent = 0.0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.pid} {self._connection.state}{' computing' if self.computing else ''}>"
+
+    @property
+    def largest_frame(self) -> int:
+        """Bytes of the largest frame that came from it."""
+        return self._connection.largest_frame
+
+    async def ready(self) -> str:
+        """Wait until it is jailed and its realm stands; why it is not, or an empty text."""
+        message = await self._step(b"", READY_S)
+        if isinstance(message, Ready):
+            self.walls = {**message.walls, **stands(self.pid)}
+            self.engine_digest = message.digest
+            self.memory_at_ready = self.memory()
+            self._cpu_at_ready = self._cpu()
+            return ""
+        return message.reason if isinstance(message, Broken) else "the worker ended before it was ready"
+
+    async def start(self, start: Start, limits: Limits, timeout_s: float) -> Wave | None:
+        """Hand the program over and wait for its first wave, at most `timeout_s` seconds.
+
+        Returns:
+            The wave, or None when the worker has ended: `close` then says how.
+        """
+        self.limits = limits
+        return self._wave(await self._step(self._connection.start(start), timeout_s))
+
+    async def deliver(self, now_ms: float, replies: Sequence[Reply], timeout_s: float) -> Wave | None:
+        """Hand replies over, in the order in which they settle, and wait for the next wave as `start` does."""
+        return self._wave(await self._step(self._connection.deliver(now_ms, replies), timeout_s))
+
+    def kill(self, why: Why, reason: str = "") -> None:
+        """End the process now; the first reason given stands."""
+        if self.killed_for is None:
+            self.killed_for, self.reason = why, reason
+        if self._closed:
+            return
+        with suppress(ProcessLookupError):
+            if self._born.pidfd >= 0:
+                signal.pidfd_send_signal(self._born.pidfd, signal.SIGKILL)
+            else:
+                os.kill(self.pid, signal.SIGKILL)
+
+    async def close(self) -> Death:
+        """Kill it if it lives, reap it, and read how it ended: afterwards nothing of it is left. Call once."""
+        self.kill("over")
+        self._born.channel.close()
+        self._closed = True
+        with anyio.CancelScope(shield=True):  # whoever is cancelled still leaves no process behind
+            if self._born.pidfd >= 0:
+                await anyio.wait_readable(self._born.pidfd)
+                os.close(self._born.pidfd)
+            return self._read(await self.origin.reap(self.pid))
+
+    def _read(self, ended: Exit) -> Death:
+        """Read how the process ended. Only the host names a limit: what a program says of itself is not heard here."""
+        # A kill that found it dead already did not end it.
+        if self.killed_for == "protocol":
+            return Death("crashed", None, self.reason)
+        if self.killed_for == "cancelled":
+            return Death("cancelled")
+        if self.killed_for is not None and self.killed_for != "over":
+            return Death("exceeded", self.killed_for)
+        if ended.signal in (signal.SIGPROF, signal.SIGXCPU):
+            return Death("exceeded", "cpu_s")
+        if ended.signal == signal.SIGSYS:
+            return Death("violation", None, "it made a system call that no program needs")
+        if ended.signal == signal.SIGKILL and self._cpu_spent >= self._bound.cpu_s:
+            return Death("exceeded", "cpu_s")  # RLIMIT_CPU, behind a blocked SIGPROF
+        grown = max(self.peak_bytes, ended.memory_bytes) - self.memory_at_ready
+        aborted = (signal.SIGTRAP, signal.SIGABRT, signal.SIGILL, signal.SIGSEGV, signal.SIGBUS)
+        if ended.signal in aborted and grown >= self._bound.memory_bytes * AT_LIMIT:
+            return Death("exceeded", "memory_bytes")
+        if ended.signal is not None:
+            return Death("crashed", None, f"ended by {signal.Signals(ended.signal).name}")
+        return Death("crashed", None, f"ended without a result (status {ended.status})")
+
+    # ---- what it uses ---------------------------------------------------------------------------------------------
+
+    def cpu_s(self) -> float:
+        """CPU seconds of all its threads since it was ready."""
+        self._cpu_spent = max(self._cpu_spent, self._cpu() - self._cpu_at_ready)
+        return self._cpu_spent
+
+    def _cpu(self) -> float:
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)  # the process's CPU clock, by the kernel's clock id rule
+        except (OSError, AttributeError):
+            return self._cpu_spent
+
+    def memory(self) -> int:
+        """Resident bytes now; 0 where the platform does not say."""
+        try:
+            fields = Path(f"/proc/{self.pid}/statm").read_bytes().split()
+            resident = int(fields[1]) * PAGE_BYTES
+        except (OSError, IndexError, ValueError):
+            return 0
+        self.peak_bytes = max(self.peak_bytes, resident)
+        return resident
+
+    def grown(self) -> int:
+        """Peak of what the program added to a ready worker, in bytes."""
+        with suppress(OSError, ValueError):
+            for line in Path(f"/proc/{self.pid}/status").read_bytes().splitlines():
+                if line.startswith(b"VmHWM:"):
+                    self.peak_bytes = max(self.peak_bytes, int(line.split()[1]) << 10)
+        return max(0, self.peak_bytes - self.memory_at_ready)
+
+    def watch(self) -> None:
+        """The watchdog's look: kill what is over its memory, or over a CPU limit lower than the kernel was told."""
+        if self.memory() - self.memory_at_ready > memory_plan(self.limits.memory_bytes).watchdog_bytes:
+            self.kill("memory_bytes")
+        elif self.cpu_s() > self.limits.cpu_s:
+            self.kill("cpu_s")
+
+    # ---- one step ---------------------------------------------------------------------------------------------------
+
+    async def _step(self, data: bytes, timeout_s: float) -> FromWorker | None:
+        """Send, then wait for one message; None when there will be none."""
+        channel = self._born.channel
+        self.computing = True
+        try:
+            with anyio.move_on_after(timeout_s):
+                view = memoryview(data)
+                while view:
+                    try:
+                        view = view[channel.send(view) :]
+                    except BlockingIOError:
+                        await anyio.wait_writable(channel)
+                while True:
+                    await anyio.wait_readable(channel)  # it is never there yet: a worker has to be scheduled first
+                    try:
+                        received = channel.recv(CHUNK_BYTES)
+                    except BlockingIOError:
+                        continue
+                    if not received:
+                        return None
+                    messages = self._connection.receive(received)
+                    if len(messages) > 1:
+                        raise RemoteProtocolError("more than one answer")
+                    if messages:
+                        return messages[0]
+            self.kill("wall_s")
+        except OSError:
+            return None  # the pipe broke: how it ended says why
+        except RemoteProtocolError as error:
+            self.kill("protocol", str(error))
+        except BaseException:
+            self.kill("cancelled")
+            raise
+        finally:
+            self.computing = False
+        return None
+
+    @staticmethod
+    def _wave(message: FromWorker | None) -> Wave | None:
+        return message if isinstance(message, Wave) else None
+

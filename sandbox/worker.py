@@ -1,0 +1,231 @@
+"""The whole life of a worker: walls, isolate, realm, self-check, lock, `Ready`, one program, and the end.
+
+It speaks on one descriptor with plain read and write, which is all that the filter allows. What runs here after the
+lock is trusted to be correct, not to be safe: V8 is assumed breakable, so the host believes nothing of it.
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401  what Python would import late has to be here before the lock
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+
+from sandbox import engine, jail, realm, source
+from sandbox.messages import Broken, FromWorker, Ready, Start, Threw, Wave
+from sandbox.wire import HEADER_BYTES, decode_to_worker, encode
+
+if TYPE_CHECKING:
+    import ctypes
+
+CHUNK_BYTES: Final = 1 << 20
+ABSENT: Final = (
+    "WebAssembly SharedArrayBuffer Atomics FinalizationRegistry WeakRef ShadowRealm gc __timer_manager "
+    "__TimerManager Worker process require"
+).split()
+# What V8 says when it cannot parse: place, message, the line, and a caret under the column.
+_REFUSED: Final = re.compile(r"[^\n]*?:(\d+): (SyntaxError: [^\n]*)\n?([^\n]*)\n?( *\t*)\^?")
+_KEPT_CODES: Final = frozenset(("invalid_arguments", "unknown_tool", "denied", "expired"))
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What is fixed when a zygote starts: V8's flags and the kernel's limits. Travels on its command line as JSON."""
+
+    jit: bool
+    cpu_s: float
+    memory_bytes: int
+    namespaces: bool
+    channel: int  # the control socket of a zygote, the channel of a spawned worker
+
+
+class Channel:
+    """Frames on one descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def send(self, text: bytes) -> None:
+        data = memoryview(len(text).to_bytes(HEADER_BYTES, "big") + text)
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def receive(self) -> bytes:
+        """The next frame; ends the process when the host has closed its end."""
+        size = int.from_bytes(self._exactly(HEADER_BYTES), "big")
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size > 0:
+            data = os.read(self._descriptor, min(size, CHUNK_BYTES))
+            if not data:
+                os._exit(0)
+            parts.append(data)
+            size -= len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Engine:
+    """V8 with its flags, in this process: loaded once, before any fork."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.heap_bytes = jail.memory_plan(settings.memory_bytes).heap_bytes
+        flags = engine.flags(heap_bytes=self.heap_bytes, jit=settings.jit)
+        self.dll: ctypes.CDLL = engine.load(flags)
+        self.realm_text = realm.text()
+        self.digest = engine.digest(flags, self.realm_text, source.fingerprint())
+
+    def warm_up(self) -> None:
+        """Touch the common paths once, so that children share the pages; leaves no isolate and no thread behind."""
+        source.warm()
+        isolate = engine.Isolate(self.dll)
+        isolate.evaluate(self.realm_text)
+        isolate.evaluate("[new Date(2024, 1, 1).toLocaleString('en'), 'e'.normalize('NFD'), 'a'.localeCompare('b')].length")
+        isolate.close()
+
+
+class Realm:
+    """An isolate with the realm built in it: what the worker drives."""
+
+    def __init__(self, dll: ctypes.CDLL, text: str) -> None:
+        self.isolate = engine.Isolate(dll)
+        holder = self.isolate.evaluate(text)
+        if not isinstance(holder, engine.Handle):
+            raise engine.JSError("the realm has no holder")
+        self._holder = holder
+        self._keys = {name: self.isolate.key(name) for name in ("boot", "program", "inbox", "outbox")}
+
+    def put(self, name: str, value: bytes | engine.Handle) -> None:
+        self.isolate.set(self._holder, self._keys[name], value)
+
+    def take(self) -> bytes:
+        return self.isolate.text(self._holder, self._keys["outbox"])
+
+    def check(self, *, heap_bytes: int, jit: bool) -> str:
+        """Why this realm may not serve, or an empty text."""
+        reason = self.isolate.check(heap_bytes=heap_bytes, jit=jit)
+        if reason:
+            return reason
+        found = self.isolate.evaluate("+".join(f"typeof {name}" for name in ABSENT))
+        return "" if found == "undefined" * len(ABSENT) else "the realm has a global that it must not have"
+
+
+def serve(loaded: Engine, channel_fd: int, walls: dict[str, str], parent: int) -> NoReturn:
+    """Raise the walls, say `Ready`, run one program. `walls` are those that stand already."""
+    settings, channel = loaded.settings, Channel(channel_fd)
+    reason = ""
+    try:
+        cell = jail.Jail(
+            channel=channel_fd, cpu_s=settings.cpu_s, memory_bytes=settings.memory_bytes, jit=settings.jit, parent=parent
+        )
+        inner = jail.before_isolate(cell)
+        walls = {**walls, **inner.walls}
+        made = Realm(loaded.dll, loaded.realm_text)
+        reason = made.check(heap_bytes=loaded.heap_bytes, jit=settings.jit)
+        if not reason:
+            walls = {**walls, **jail.after_isolate(cell, inner)}
+    except (OSError, engine.JSError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        made = None
+    if reason or made is None:
+        channel.send(encode(Broken(reason=reason)))
+        os._exit(1)
+    channel.send(encode(Ready(walls=walls, engine=engine.VERSION, digest=loaded.digest)))
+    run(made, channel)
+
+
+def run(made: Realm, channel: Channel) -> NoReturn:
+    """Run one program: prepare its text, then waves out and replies in until the host ends the process."""
+    start = decode_to_worker(channel.receive())
+    if not isinstance(start, Start):
+        os._exit(1)
+    script = source.prepare(start.program, start.tools)
+    if isinstance(script, source.Script):
+        function = compile_script(made.isolate, start.program, script)
+        if isinstance(function, Threw):
+            end(channel, Wave(warnings=list(script.notices), end=function))
+        made.put("boot", boot(start, script))
+        made.put("program", function)
+    else:
+        end(channel, Wave(end=script))
+    while True:
+        out = made.take()
+        if out[:1] == b"!":
+            os._exit(1)  # the realm failed: the host reads it as a crash
+        wave = memoryview(out)[1:]
+        channel.send(explained(bytes(wave), start, script) if out[:1] == b"T" else bytes(wave))
+        made.put("inbox", channel.receive())
+
+
+def compile_script(isolate: engine.Isolate, program: str, script: source.Script) -> engine.Handle | Threw:
+    """Let V8 say whether the text is one function, without running any of it; then make the function."""
+    body = script.js[1 : script.js.rindex(")")]
+    # In brackets it must parse as well as in parentheses: text that closes the wrapper early cannot do both.
+    for text in (f"throw 0;[{body}]\n//# sourceURL=program", script.js):
+        try:
+            value = isolate.evaluate(text)
+        except engine.JSError as error:
+            refused = _REFUSED.match(str(error))
+            if refused is None and text is not script.js:
+                continue  # the 0 that we threw: it parses
+            line, message, _, caret = refused.groups() if refused else ("0", f"SyntaxError: {error}", "", "")
+            return source.syntax_error(program, script, message, int(line), len(caret) + 1)
+        if isinstance(value, engine.Handle):
+            return value
+    return source.syntax_error(program, script, "SyntaxError: this is not one program", 0, 0)
+
+
+def boot(start: Start, script: source.Script) -> bytes:
+    """What the realm has to know before the program starts."""
+    settings: dict[str, Any] = {
+        "now_ms": start.now_ms,
+        "seed": start.seed,
+        "argument_bytes": start.argument_bytes,
+        "value_bytes": start.value_bytes,
+        "log_bytes": start.log_bytes,
+        "frame_bytes": start.frame_bytes,
+        "line_offset": script.line_offset,
+        "shifts": script.shifts,
+        "awaits": script.awaits,
+        "notices": script.notices,
+        "tools": start.tools,
+        "inputs": start.inputs,
+    }
+    return msgspec.json.encode(settings)
+
+
+def explained(text: bytes, start: Start, script: source.Script) -> bytes:
+    """A wave that ends with an error, with the error's code and a hint for the model."""
+    wave = msgspec.json.decode(text, type=Wave)
+    threw = wave.end
+    if not isinstance(threw, Threw):
+        return text
+    if threw.tool:
+        threw = msgspec.structs.replace(threw, code=threw.code if threw.code in _KEPT_CODES else "tool_error")
+    else:
+        threw = source.explain(start.program, script, threw, start.tools)
+    return encode(msgspec.structs.replace(wave, end=threw))
+
+
+def end(channel: Channel, wave: FromWorker) -> NoReturn:
+    """Say the last word and wait to be killed."""
+    channel.send(encode(wave))
+    while True:
+        channel.receive()
+
+
+def main() -> NoReturn:
+    """A spawned worker, where processes cannot be forked: all walls, one program."""
+    settings = msgspec.json.decode(sys.argv[1], type=Settings)
+    parent = os.getppid()
+    walls = jail.in_zygote(namespaces=settings.namespaces)
+    loaded = Engine(settings)
+    source.warm()
+    walls |= jail.seal_code_pages()
+    serve(loaded, settings.channel, walls, parent)
+
+
