@@ -1,0 +1,352 @@
+"""How each wall of the Linux jail is raised, one function a wall. `jail.py` says which, when, and what is reported.
+
+A function returns when its wall stands, having looked, and raises `NoWall` with the reason or the `OSError` of the call
+that failed. Where the C library has a name for a call it is used; the rest have one number on every machine.
+Order, and what survives fork, exec and a change of user, is `jail.py`'s business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import math
+import mmap
+import os
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import Final
+
+if sys.platform != "win32":  # which has none, and where this module must still import
+    import resource
+
+NOBODY: Final = 65534  # the user and group that own nothing; also what a number outside a user namespace looks like
+
+
+class NoWall(Exception):  # noqa: N818  # not an error of this program: the reason why a wall does not stand
+    """A wall does not stand; the text is the reason, for an operator."""
+
+
+@functools.cache
+def libc() -> ctypes.CDLL:
+    """The C library of this process."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def named(number: int) -> str:
+    """The name of an errno, as operators search for it."""
+    return errno.errorcode.get(number, f"errno {number}")
+
+
+def _call(function: str, *arguments: int) -> int:
+    """Call a function of the C library that answers -1 and sets errno when it fails."""
+    answer: int = getattr(libc(), function)(*(ctypes.c_long(argument) for argument in arguments))
+    if answer == -1:
+        raise OSError(ctypes.get_errno(), function)
+    return answer
+
+
+_PDEATHSIG, _GET_PDEATHSIG, _GET_DUMPABLE, _DUMPABLE, _CAPBSET_DROP, _SECUREBITS = 1, 2, 3, 4, 24, 28
+_NO_NEW_PRIVS, _GET_NO_NEW_PRIVS, _AMBIENT, _MDWE = 38, 39, 47, 65
+
+
+def _prctl(option: int, *arguments: int) -> int:
+    return _call("prctl", option, *arguments, *(0 for _ in range(4 - len(arguments))))
+
+
+# ---- inherited by everything that is forked later ----------------------------------------------------------------
+
+
+def no_new_privs() -> None:
+    """No exec gives privileges any more; without privileges the kernel takes a filter from such a process only."""
+    _prctl(_NO_NEW_PRIVS, 1)
+    if _prctl(_GET_NO_NEW_PRIVS) != 1:
+        raise NoWall("the kernel did not keep it")
+
+
+_NAMESPACES: Final = {
+    "user": 0x10000000,
+    "net": 0x40000000,
+    "ipc": 0x08000000,
+    "uts": 0x04000000,
+    "cgroup": 0x02000000,
+    "mount": 0x00020000,
+}
+_WHY_NOT: Final = {
+    errno.EPERM: "an AppArmor or container profile forbids them",
+    errno.EINVAL: "this process has more than one thread, or the kernel has no such namespace",
+    errno.ENOSPC: "the limit in /proc/sys/user is reached",
+    errno.ENOSYS: "the kernel has none",
+}
+
+
+def namespaces(wanted: tuple[str, ...]) -> None:
+    """Leave the host's namespaces, as many of the wanted as are to be had. Needs a process with one thread.
+
+    Who may, takes them directly: a user namespace would leave root root in the kernel's eyes, and keep it from becoming
+    nobody, which is the stronger wall. Others, and a root that cannot change its user, take a user namespace first.
+    Its maps must be written while the process is dumpable: afterwards they belong to root.
+    """
+    refused: dict[str, int] = {}
+    held = capabilities_held()
+    if not held & 1 << _CAP_SYS_ADMIN and (os.geteuid() != 0 or not held >> _CAP_SETUID & 1):
+        try:
+            _enter_user_namespace()
+        except OSError as error:
+            why = error.errno or 0
+            raise NoWall(f"no user namespace: {named(why)} ({_WHY_NOT.get(why, 'see unshare(2)')})") from error
+    for kind in wanted:
+        try:
+            _call("unshare", _NAMESPACES[kind])
+        except OSError as error:
+            refused[kind] = error.errno or 0
+    if refused:
+        got = [kind for kind in wanted if kind not in refused]
+        why = next(iter(refused.values()))
+        raise NoWall(
+            f"got {', '.join(got) or 'none'}; missing {', '.join(refused)}: "
+            f"{named(why)} ({_WHY_NOT.get(why, 'see unshare(2)')})"
+        )
+
+
+def _enter_user_namespace() -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    _call("unshare", _NAMESPACES["user"])
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        Path("/proc/self", name).write_text(text, "ascii")
+
+
+_CAP_KILL, _CAP_SETGID, _CAP_SETUID, _CAP_SYS_ADMIN = 5, 6, 7, 21
+_CAPABILITY_VERSION: Final = 0x20080522  # version 3 of linux/capability.h: two words each
+_NO_ROOT_NO_FIXUP_NO_RAISE_ALL_LOCKED: Final = 0xEF  # every securebit but KEEP_CAPS, each with its lock
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("pid", ctypes.c_int),
+        ("words", ctypes.c_uint32 * 6),  # effective, permitted, inheritable; then their upper halves
+    )
+
+
+def _capability_call(function: str, held: _Capabilities) -> None:
+    address = ctypes.addressof(held)
+    _call(function, address, address + _Capabilities.words.offset)
+
+
+def capabilities_held() -> int:
+    """The effective set of the calling thread, as bits."""
+    held = _Capabilities(_CAPABILITY_VERSION, 0)
+    _capability_call("capget", held)
+    return held.words[0] | held.words[3] << 32
+
+
+def lock_capabilities() -> None:
+    """Empty the bounding set and lock the rules by which root gets capabilities. Not a wall but a help to one.
+
+    Needs a capability, so it comes before the change of user. Where it fails, no_new_privs has the same effect.
+    """
+    with contextlib.suppress(OSError):  # EINVAL past the last capability, EPERM where none may be dropped
+        for capability in range(64):
+            _prctl(_CAPBSET_DROP, capability)
+    with contextlib.suppress(OSError):
+        _prctl(_SECUREBITS, _NO_ROOT_NO_FIXUP_NO_RAISE_ALL_LOCKED)
+
+
+def drop_capabilities() -> None:
+    """Give up every capability of the calling thread."""
+    with contextlib.suppress(OSError):  # before kernel 4.3 there was no ambient set
+        _prctl(_AMBIENT, 4)  # clear all
+    _capability_call("capset", _Capabilities(_CAPABILITY_VERSION, 0))
+    held = _Capabilities(_CAPABILITY_VERSION, 0)
+    _capability_call("capget", held)
+    if any(held.words):
+        raise NoWall("the kernel did not take them away")
+    if _prctl(_GET_NO_NEW_PRIVS) != 1:
+        raise NoWall("an exec could give them back: no_new_privs does not stand")
+
+
+def become_nobody(*, started_as_root: bool) -> None:
+    """Give up root: user, group and supplementary groups. An ordinary user stays who it is, for it cannot change.
+
+    Clears the parent-death signal, so `parent_death` comes again after it. All of it or nothing: a worker of another
+    user that the host may not signal could be neither killed nor taken along.
+    """
+    if not started_as_root:
+        return
+    names = {"CAP_KILL": _CAP_KILL, "CAP_SETGID": _CAP_SETGID, "CAP_SETUID": _CAP_SETUID}
+    held = capabilities_held()
+    missing = [name for name, number in names.items() if not held >> number & 1]
+    if missing:
+        reason = "to leave root" if missing != ["CAP_KILL"] else "for the host to end a process of another user"
+        raise NoWall(f"still root: {', '.join(missing)} is missing, which it takes {reason}")
+    try:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    except OSError as error:
+        raise NoWall(f"still root: {named(error.errno or 0)} on becoming {NOBODY} (is it mapped here?)") from error
+    if {*os.getresuid(), *os.getresgid(), *os.getgroups()} != {NOBODY}:
+        raise NoWall("the kernel did not keep the new user")
+
+
+def not_dumpable() -> None:
+    """No core file, not even through a pipe (RLIMIT_CORE does not stop that), and no ptrace by the same user."""
+    _prctl(_DUMPABLE, 0)
+    if _prctl(_GET_DUMPABLE) != 0:
+        raise NoWall("the kernel did not keep it")
+
+
+# ---- written and executed ----------------------------------------------------------------------------------------
+
+
+def _writable_code(maps: str) -> list[tuple[int, int]]:
+    """Spans of memory that can be written and executed, from the text of /proc/self/maps."""
+    rows = [line.split(maxsplit=2)[:2] for line in maps.splitlines() if " rwx" in line]
+    return [(int(a, 16), int(b, 16)) for a, b in (span.split("-") for span, mode in rows if mode.startswith("rwx"))]
+
+
+_CALLBACK_PAGES: Final = 1 << 20  # larger spans are V8's, which knows what it does to them
+
+
+def seal_code_pages() -> None:
+    """Take the write bit off the page on which ctypes keeps its callbacks; none can be made or freed afterwards."""
+    for start, end in _writable_code(Path("/proc/self/maps").read_text("utf-8", "replace")):
+        if end - start <= _CALLBACK_PAGES:
+            _call("mprotect", start, end - start, mmap.PROT_READ | mmap.PROT_EXEC)
+
+
+def never_writable_code() -> None:
+    """Ask the kernel to refuse such pages from now on (MDWE, kernel 6.3). Not a wall but a help to one: it may fail."""
+    with contextlib.suppress(OSError):  # an older kernel: every worker looks anyway, and the filter refuses PROT_EXEC
+        _prctl(_MDWE, 1)
+
+
+def no_writable_code(maps_fd: int, *, jit: bool) -> None:
+    """Look whether any page can be written and executed."""
+    maps = b"".join(iter(lambda: os.read(maps_fd, 1 << 16), b"")).decode("utf-8", "replace")
+    size = sum(end - start for start, end in _writable_code(maps))
+    if size:
+        raise NoWall(f"{size >> 10} KiB can be written and executed" + (": V8's compilers are on" if jit else ""))
+
+
+# ---- of one process ----------------------------------------------------------------------------------------------
+
+
+def parent_death() -> None:
+    """SIGKILL when the parent *thread* ends. Fork and a change of user clear it."""
+    _prctl(_PDEATHSIG, signal.SIGKILL)
+    armed = ctypes.c_int()
+    _prctl(_GET_PDEATHSIG, ctypes.addressof(armed))
+    if armed.value != signal.SIGKILL:
+        raise NoWall("the kernel did not keep it")
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Close every other descriptor, whether or not it may be opened again."""
+    first = 0
+    for last in [*(fd - 1 for fd in sorted(kept)), 0xFFFFFFFF]:
+        if first <= last:
+            try:
+                _call("syscall", 436, first, last, 0)  # close_range, one number on every machine; kernel 5.9
+            except OSError:
+                open_now = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208  # names, not paths
+                for fd in sorted(n for n in open_now if first <= n <= last):
+                    os.closerange(fd, fd + 1)  # the listing's own is gone by now: closerange does not mind
+        first = last + 2
+
+
+def limit(which: int, value: int) -> None:
+    """Set a limit of this process, soft and hard. One that is lower already stays."""
+    hard = resource.getrlimit(which)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def cpu_backstop(cpu_s: float) -> None:
+    """SIGKILL after the CPU seconds of now and `cpu_s`, rounded up: stands behind `cpu_timer`, which can be blocked."""
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    limit(resource.RLIMIT_CPU, math.ceil(spent.ru_utime + spent.ru_stime + cpu_s) + 1)
+
+
+def cpu_timer(cpu_s: float) -> None:
+    """SIGPROF, which ends the process, after `cpu_s` CPU seconds of all threads; waiting is free."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    if signal.getitimer(signal.ITIMER_PROF)[0] <= 0:
+        raise NoWall("the CPU timer did not start")
+
+
+def signals_as_new() -> None:
+    """Let SIGPROF end the process: a host may ignore or block signals, and exec and fork pass that on."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+_MAP_NORESERVE: Final = 0x4000  # a probe must fail for the limit, not for what the machine has left
+
+
+def memory_limit(status_fd: int, allowance: int) -> None:
+    """RLIMIT_DATA: what is mapped now and the allowance. Counts private writable memory, touched or not.
+
+    Relative, and after the isolate exists, for V8's code range counts. Then looks: some kernels only pretend.
+    """
+    mapped_kib = int(os.pread(status_fd, 1 << 16, 0).partition(b"VmData:")[2].split(maxsplit=1)[0])
+    limit(resource.RLIMIT_DATA, (mapped_kib << 10) + allowance)
+    size = allowance + (1 << 20)
+    try:
+        mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE).close()
+    except OSError:
+        return
+    raise NoWall("RLIMIT_DATA is set, but the kernel does not keep to it")
+
+
+# ---- landlock ----------------------------------------------------------------------------------------------------
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # one number on every machine
+_READ_FILE: Final = 1 << 2
+# How many rights on files each version knows; all are taken away. linux/landlock.h; newer versions know at least these
+_FILE_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16, 7: 16, 8: 16, 9: 17}
+_SEEDS: Final = "/dev/urandom"  # V8 seeds each isolate from it, and falls back to the clock in silence
+
+
+def landlock_version() -> int:
+    """Version of landlock's interface.
+
+    Raises:
+        NoWall: The kernel has none.
+    """
+    try:
+        return _call("syscall", _LANDLOCK_CREATE, 0, 0, 1)
+    except OSError as error:
+        raise NoWall(f"the kernel has none ({named(error.errno or 0)})") from error
+
+
+def landlock_rules() -> int:
+    """A ruleset as a descriptor: no file but the one that V8 seeds from, no TCP, no unix socket or signal outside."""
+    version = min(landlock_version(), max(_FILE_RIGHTS))
+    words = [(1 << _FILE_RIGHTS[version]) - 1, 0b11, 0b11][: 1 if version < 4 else 2 if version < 6 else 3]
+    attributes = ctypes.create_string_buffer(struct.pack(f"<{len(words)}Q", *words), 8 * len(words))
+    ruleset = _call("syscall", _LANDLOCK_CREATE, ctypes.addressof(attributes), len(attributes), 0)
+    try:
+        seeds = os.open(_SEEDS, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return ruleset  # a machine without it: V8 could not have read it either
+    rule = ctypes.create_string_buffer(struct.pack("<Qi", _READ_FILE, seeds), 12)
+    try:
+        _call("syscall", _LANDLOCK_ADD, ruleset, 1, ctypes.addressof(rule), 0)
+    finally:
+        os.close(seeds)
+    return ruleset
+
+
+def landlock(ruleset: int) -> None:
+    """Put the calling thread, and what it starts later, under a ruleset; then look whether it holds."""
+    _call("syscall", _LANDLOCK_RESTRICT, ruleset, 0)
+    try:
+        os.close(os.open("/", os.O_RDONLY | os.O_DIRECTORY))
+    except OSError:
+        return
+    raise NoWall("the rules are in force, but a directory could still be opened")
