@@ -48,6 +48,20 @@ class Log(Struct, frozen=True):
     message: str
 
 
+# ---- before there is a worker -----------------------------------------------------------------------------------
+
+
+class Settings(Struct, frozen=True):
+    """What is fixed when a zygote starts: V8's flags and the kernel's limits. Travels on its command line as JSON."""
+
+    jit: bool
+    cpu_s: float
+    memory_bytes: int
+    namespaces: bool
+    channel: int  # the control socket of a zygote, the channel of a spawned worker
+    parent: int  # process id of the host: gone, and so is whoever it started
+
+
 # ---- host to worker ---------------------------------------------------------------------------------------------
 
 
@@ -159,9 +173,9 @@ class Timer(Struct, frozen=True):
 
 
 class Returned(Struct, frozen=True, tag="returned"):
-    """The program ended. `value` is JSON text, or None where it has no value."""
+    """The program ended. `value` is JSON text, empty where it has no value."""
 
-    value: Raw | None = None
+    value: Raw = Raw(b"")
 
 
 class Threw(Struct, frozen=True, tag="threw"):

@@ -16,8 +16,8 @@ import anyio
 import msgspec
 
 from sandbox.errors import EngineUnavailable, SandboxError
-from sandbox.worker import Settings
-from sandbox.zygote import EXIT, READY
+from sandbox.messages import Settings
+from sandbox.wire import EXIT, ZYGOTE_READY
 
 START_S: Final = 60.0  # a cold disk may take long; a hang must not take for ever
 ENVIRONMENT: Final = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "LANG": "en_US.UTF-8"}
@@ -56,7 +56,7 @@ def command(entry: str, settings: Settings) -> list[str]:
 
 def start(entry: str, settings: Settings, ours: socket.socket, theirs: socket.socket) -> subprocess.Popen[bytes]:
     """Start an interpreter of our own package, from this very thread: it dies with the thread that started it."""
-    settings = msgspec.structs.replace(settings, channel=theirs.fileno())
+    settings = msgspec.structs.replace(settings, channel=theirs.fileno(), parent=os.getpid())
     ours.setblocking(False)
     with theirs:
         return subprocess.Popen(  # noqa: S603  our own interpreter and text
@@ -92,7 +92,7 @@ class Zygote:
         answer = b""
         with anyio.move_on_after(START_S), suppress(OSError):
             answer = await self._receive(4096)
-        if answer == READY:
+        if answer == ZYGOTE_READY:
             return
         self.kill()
         reason = answer.decode("utf-8", "replace") or f"no answer within {START_S:.0f} s (exit {self.process.poll()})"

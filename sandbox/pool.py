@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -14,12 +14,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from sandbox import jail
-from sandbox.errors import EngineUnavailable, SandboxClosed, TooManyPaused, WallMissing
+from sandbox.errors import EngineUnavailable, SandboxClosed, TooManyPaused
 from sandbox.limits import Limits, MiB
-from sandbox.messages import Start, Wave
+from sandbox.messages import Reply, Settings, Start, Wave
 from sandbox.origin import CAN_FORK, Origin, Spawner, Zygote, ZygoteLost
 from sandbox.process import Death, Worker
-from sandbox.worker import Settings
 
 QUIET_S: Final = 0.001  # spares are made after this much of nothing computing, so that they delay no running step
 WATCH_S: Final = 0.004  # between two looks of the watchdog; a program that ends sooner is never looked at
@@ -79,6 +78,7 @@ class Sandbox:
             memory_bytes=self.limits.memory_bytes,
             namespaces=namespaces,
             channel=-1,
+            parent=os.getpid(),
         )
         self._origin: Origin | None = None
         self._retired: list[Origin] = []
@@ -98,11 +98,8 @@ class Sandbox:
         try:
             first = await self._make()
             self.walls, self.engine_digest = first.walls, first.engine_digest
-            missing = sorted(name for name in self._require if self.walls.get(name, "no such wall"))
-            if missing:
-                await first.close()
-                raise WallMissing(self._missing(missing))
             self._spares.append(first)
+            jail.demand(self.walls, self._require)
             self._tasks.start_soon(self._breed)
             self._tasks.start_soon(self._watch)
         except BaseException:
@@ -150,7 +147,7 @@ class Sandbox:
             finally:
                 self._computing.discard(worker)
 
-    async def deliver(self, worker: Worker, now_ms: float, replies: list, timeout_s: float) -> Wave | None:  # pyright: ignore
+    async def deliver(self, worker: Worker, now_ms: float, replies: Sequence[Reply], timeout_s: float) -> Wave | None:
         """`Worker.deliver` in one of the `max_workers` slots."""
         async with self._slots:
             self._computes(worker)
@@ -163,7 +160,7 @@ class Sandbox:
         """Kill and reap a worker, and renew the zygote when what ended it may have shown its address layout."""
         self._live.discard(worker)
         death = await worker.close()
-        if death.outcome == "violation" or (death.outcome == "crashed" and worker.killed_for != "over"):
+        if death.outcome in ("violation", "crashed"):
             self._retire(worker.origin)
         return death
 
@@ -254,9 +251,9 @@ class Sandbox:
         tasks, self._tasks = self._tasks, None
         if tasks is None:
             return
+        tasks.cancel_scope.cancel()
+        await tasks.__aexit__(None, None, None)
         with anyio.CancelScope(shield=True):
-            tasks.cancel_scope.cancel()
-            await tasks.__aexit__(None, None, None)
             for worker in tuple(self._live):
                 worker.kill("cancelled")
                 self._live.discard(worker)
@@ -266,13 +263,6 @@ class Sandbox:
                 if origin is not None:
                     origin.kill()
             self._origin = None
-
-    def _missing(self, names: list[str]) -> str:
-        reasons = "; ".join(f"{name}: {self.walls.get(name) or 'no wall has that name'}" for name in names)
-        return (
-            f"the sandbox refuses to start without: {reasons}. Mend that (`sandbridge doctor` shows every wall), or "
-            f"accept less with Sandbox(require={sorted(self._require - set(names))!r})"
-        )
 
 
 def cores() -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 1 << 18
 READY_S: Final = 30.0
+DYING_S: Final = 1.0
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 # A table that doubles makes V8 give up when its heap is half full: "at the limit" begins there.
 AT_LIMIT: Final = 0.5
@@ -67,6 +68,7 @@ class Worker:
         self._cpu_at_ready = 0.0
         self._cpu_spent = 0.0
         self._closed = False
+        self._lost = False  # its end of the channel closed without our doing
 
     def __repr__(self) -> str:
         return f"<Worker {self.pid} {self._connection.state}{' computing' if self.computing else ''}>"
@@ -114,10 +116,13 @@ class Worker:
 
     async def close(self) -> Death:
         """Kill it if it lives, reap it, and read how it ended: afterwards nothing of it is left. Call once."""
-        self.kill("over")
-        self._born.channel.close()
-        self._closed = True
         with anyio.CancelScope(shield=True):  # whoever is cancelled still leaves no process behind
+            if self._lost and self._born.pidfd >= 0:
+                with anyio.move_on_after(DYING_S):  # its end of the channel closed: let it die of what it died of
+                    await anyio.wait_readable(self._born.pidfd)
+            self.kill("over")
+            self._born.channel.close()
+            self._closed = True
             if self._born.pidfd >= 0:
                 await anyio.wait_readable(self._born.pidfd)
                 os.close(self._born.pidfd)
@@ -125,13 +130,14 @@ class Worker:
 
     def _read(self, ended: Exit) -> Death:
         """Read how the process ended. Only the host names a limit: what a program says of itself is not heard here."""
-        # A kill that found it dead already did not end it.
         if self.killed_for == "protocol":
             return Death("crashed", None, self.reason)
         if self.killed_for == "cancelled":
             return Death("cancelled")
         if self.killed_for is not None and self.killed_for != "over":
             return Death("exceeded", self.killed_for)
+        if self.killed_for == "over" and not self._lost:
+            return Death("cancelled")  # its work was done; what ended it tells nothing
         if ended.signal in (signal.SIGPROF, signal.SIGXCPU):
             return Death("exceeded", "cpu_s")
         if ended.signal == signal.SIGSYS:
@@ -205,6 +211,7 @@ class Worker:
                     except BlockingIOError:
                         continue
                     if not received:
+                        self._lost = True
                         return None
                     messages = self._connection.receive(received)
                     if len(messages) > 1:
@@ -213,7 +220,7 @@ class Worker:
                         return messages[0]
             self.kill("wall_s")
         except OSError:
-            return None  # the pipe broke: how it ended says why
+            self._lost = True  # the pipe broke: how it ended says why
         except RemoteProtocolError as error:
             self.kill("protocol", str(error))
         except BaseException:

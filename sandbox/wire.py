@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Final, TypeVar
 
 import msgspec
@@ -10,6 +11,8 @@ from sandbox.errors import LocalProtocolError, RemoteProtocolError
 from sandbox.messages import FromWorker, ToWorker
 
 HEADER_BYTES: Final = 4
+ZYGOTE_READY: Final = b"ready"
+EXIT: Final = struct.Struct("<IQQ")  # how a zygote reports a reaped worker: wait status, peak bytes, CPU microseconds
 
 _encoder = msgspec.json.Encoder()
 _from_worker = msgspec.json.Decoder(FromWorker)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from sandbox import engine, jail, realm, source
-from sandbox.messages import Broken, FromWorker, Ready, Start, Threw, Wave
+from sandbox.messages import Broken, FromWorker, Ready, Settings, Start, Threw, Wave
 from sandbox.wire import HEADER_BYTES, decode_to_worker, encode
 
 if TYPE_CHECKING:
@@ -29,16 +29,6 @@ ABSENT: Final = (
 # What V8 says when it cannot parse: place, message, the line, and a caret under the column.
 _REFUSED: Final = re.compile(r"[^\n]*?:(\d+): (SyntaxError: [^\n]*)\n?([^\n]*)\n?( *\t*)\^?")
 _KEPT_CODES: Final = frozenset(("invalid_arguments", "unknown_tool", "denied", "expired"))
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """What is fixed when a zygote starts: V8's flags and the kernel's limits. Travels on its command line as JSON."""
-
-    jit: bool
-    cpu_s: float
-    memory_bytes: int
-    namespaces: bool
-    channel: int  # the control socket of a zygote, the channel of a spawned worker
 
 
 class Channel:
@@ -114,28 +104,41 @@ class Realm:
         return "" if found == "undefined" * len(ABSENT) else "the realm has a global that it must not have"
 
 
-def serve(loaded: Engine, channel_fd: int, walls: dict[str, str], parent: int) -> NoReturn:
-    """Raise the walls, say `Ready`, run one program. `walls` are those that stand already."""
-    settings, channel = loaded.settings, Channel(channel_fd)
-    reason = ""
+def cell(settings: Settings) -> jail.Jail:
+    """The walls that these settings ask for."""
+    return jail.Jail(
+        cpu_s=settings.cpu_s,
+        data_bytes=jail.memory_plan(settings.memory_bytes).data_bytes,
+        jit=settings.jit,
+        namespaces=jail.NAMESPACES if settings.namespaces else (),
+    )
+
+
+def serve(loaded: Engine, raised: jail.Raised, *, channel: int, parent: int) -> NoReturn:
+    """Raise the rest of the walls, say `Ready`, run one program.
+
+    Args:
+        raised: The walls so far; a forked worker has its zygote's.
+        channel: The descriptor to speak on.
+        parent: Process id of who made this process.
+    """
+    settings, walls = loaded.settings, cell(loaded.settings)
+    reason, made = "", None
     try:
-        cell = jail.Jail(
-            channel=channel_fd, cpu_s=settings.cpu_s, memory_bytes=settings.memory_bytes, jit=settings.jit, parent=parent
-        )
-        inner = jail.before_isolate(cell)
-        walls = {**walls, **inner.walls}
+        jail.before_isolate(walls, raised, channel=channel, parent=parent)
+        channel = walls.channel if sys.platform == "linux" else channel
         made = Realm(loaded.dll, loaded.realm_text)
         reason = made.check(heap_bytes=loaded.heap_bytes, jit=settings.jit)
         if not reason:
-            walls = {**walls, **jail.after_isolate(cell, inner)}
+            jail.after_isolate(walls, raised)
     except (OSError, engine.JSError) as error:
         reason = f"{type(error).__name__}: {error}"
-        made = None
+    line = Channel(channel)
     if reason or made is None:
-        channel.send(encode(Broken(reason=reason)))
+        line.send(encode(Broken(reason=reason)))
         os._exit(1)
-    channel.send(encode(Ready(walls=walls, engine=engine.VERSION, digest=loaded.digest)))
-    run(made, channel)
+    line.send(encode(Ready(walls=raised.walls, engine=engine.VERSION, digest=loaded.digest)))
+    run(made, line)
 
 
 def run(made: Realm, channel: Channel) -> NoReturn:
@@ -221,11 +224,10 @@ def end(channel: Channel, wave: FromWorker) -> NoReturn:
 def main() -> NoReturn:
     """A spawned worker, where processes cannot be forked: all walls, one program."""
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
-    parent = os.getppid()
-    walls = jail.in_zygote(namespaces=settings.namespaces)
+    walls = cell(settings)
+    raised = jail.in_zygote(walls, parent=settings.parent)
     loaded = Engine(settings)
     source.warm()
-    walls |= jail.seal_code_pages()
-    serve(loaded, settings.channel, walls, parent)
-
-
+    jail.seal_code_pages(walls, raised)
+    jail.before_forking(walls, raised, parent=settings.parent)
+    serve(loaded, raised, channel=settings.channel, parent=settings.parent)

@@ -16,34 +16,34 @@ import array
 import gc
 import os
 import socket
-import struct
 import sys
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import msgspec
 
 from sandbox import jail
-from sandbox.worker import Engine, Settings, serve
-
-READY: Final = b"ready"
-EXIT: Final = struct.Struct("<IQQ")
+from sandbox.messages import Settings
+from sandbox.wire import EXIT, ZYGOTE_READY
+from sandbox.worker import Engine, cell, serve
 
 
 def main() -> NoReturn:
     """Serve until the host closes its end."""
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     control = socket.socket(fileno=settings.channel)
-    walls = jail.in_zygote(namespaces=settings.namespaces)
+    walls = cell(settings)
+    raised = jail.in_zygote(walls, parent=settings.parent)
     try:
         loaded = Engine(settings)
         loaded.warm_up()
     except Exception as error:  # noqa: BLE001  whatever it is, the host is the one that can say it to a person
         control.send(f"{type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
-    walls |= jail.seal_code_pages()
+    jail.seal_code_pages(walls, raised)
+    jail.before_forking(walls, raised, parent=settings.parent)
     gc.collect()
     gc.freeze()  # children then do not copy every page whose reference counts the collector touches
-    control.send(READY)
+    control.send(ZYGOTE_READY)
     me = os.getpid()
     while True:
         request, ancillary, *_ = control.recvmsg(16, socket.CMSG_SPACE(4))
@@ -58,7 +58,7 @@ def main() -> NoReturn:
         if pid == 0:
             # No way out of this branch but os._exit: a child must never go on as a second zygote.
             try:
-                serve(loaded, descriptors[0], walls, me)
+                serve(loaded, raised, channel=descriptors[0], parent=me)
             finally:
                 os._exit(1)
         os.close(descriptors[0])
