@@ -56,6 +56,7 @@ class CallState:
     text: bytes = b""
     error_code: str = ""
     error_message: str = ""
+    definition_changed: bool = False
     notices: list[Any] = field(default_factory=list)
 
     @property

@@ -66,10 +66,13 @@ class Gate:
         Raises:
             ToolError: They do not fit the schema; nothing has changed.
         """
-        checked = self._checker(call.entry).arguments([arguments]).arguments
-        self.judge(call, checked, run_id=run_id)
+        self.judge(call, self.check(call.entry, arguments), run_id=run_id)
         if call.stage == "asked":
             call.stage = "client" if call.entry.tool.handler is None else "queued"
+
+    def check(self, entry: Entry, arguments: Any) -> Any:
+        """Arguments as the handler would get them. Raises `ToolError` where they do not fit the schema."""
+        return self._checker(entry).arguments([arguments]).arguments
 
     def request(self, call: CallState, *, run_id: str, program: str, before: tuple[str, ...]) -> ApprovalRequest:
         """What the one who approves is shown."""
@@ -91,6 +94,7 @@ class Gate:
             before=before,
             expires_at=call.expires_at,
             annotations=tool.annotations,
+            definition_changed=call.definition_changed,
         )
 
     async def perform(self, call: CallState, *, run_id: str, limits: Limits, context: Any) -> Reply:

@@ -18,11 +18,10 @@ from bridge.errors import StateError, ToolError
 from bridge.events import ApprovalAsked, CallFinished, CallStarted, Event, Finished, Paused, ProgramStarted, TextEmitted
 from bridge.gate import Gate, new_call, refusal, refuse, rejected
 from bridge.tools import Entry, Tool
-from sandbox import Fired, LimitName, Limits, Notice, Reply, Returned, Sandbox, Threw, Timer, Wave, Worker
-from sandbox import Start
+from sandbox import Fired, LimitName, Limits, Notice, Reply, Returned, Sandbox, Start, Threw, Timer, Wave, Worker
 
 if TYPE_CHECKING:
-    from bridge.results import Failure, Result
+    from bridge.results import Result
 
 log: Final = logging.getLogger("sandbridge")
 KEPT_NOTICES: Final = 200
@@ -75,6 +74,7 @@ class Run:
         self.timers_made = 0
         self.longest_wait_s = 0.0
         self.heard: frozenset[int] = frozenset()
+        self.left_behind: frozenset[int] = frozenset()  # calls that nobody awaited when the program ended
         self.end: ending.Ending | None = None
         self._inputs = inputs
         self._sandbox = sandbox
@@ -362,6 +362,9 @@ class Run:
         )
 
     def _drop_what_never_started(self) -> None:
+        self.left_behind = frozenset(
+            call.number for call in self.calls.values() if call.stage != "done" or call.number not in self.heard
+        )
         self._timers.clear()
         self._queue.clear()
         for call in self.calls.values():

@@ -81,6 +81,7 @@ class Zygote:
         self.forked = 0
         self.alive = 0  # workers that were not reaped yet: it must outlive them, they die with it
         self.retired = False
+        self.is_ready = False
         self._lock = anyio.Lock()
 
     async def ready(self) -> None:
@@ -93,6 +94,7 @@ class Zygote:
         with anyio.move_on_after(START_S), suppress(OSError):
             answer = await self._receive(4096)
         if answer == ZYGOTE_READY:
+            self.is_ready = True
             return
         self.kill()
         reason = answer.decode("utf-8", "replace") or f"no answer within {START_S:.0f} s (exit {self.process.poll()})"
@@ -171,6 +173,7 @@ class Spawner:
         self.forked = 0
         self.alive = 0
         self.retired = False
+        self.is_ready = True
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     async def ready(self) -> None:

@@ -89,6 +89,11 @@ class Sandbox:
         self._tasks: TaskGroup | None = None
         self.paused = 0  # workers whose run waits for people or the application only; the executor counts them
 
+    def launch(self) -> None:
+        """Start the zygote's process now, so that V8 loads while the caller does other work before entering."""
+        if self._fork and self._origin is None:
+            self._origin = Zygote(self._settings)
+
     async def __aenter__(self) -> Sandbox:
         self._slots = anyio.Semaphore(self.max_workers)
         self._places = anyio.Semaphore(self.max_waiting)
@@ -191,14 +196,16 @@ class Sandbox:
     async def _current(self) -> Origin:
         async with self._renewing:
             if self._origin is None or self._origin.retired:
-                origin: Origin = Zygote(self._settings) if self._fork else Spawner(self._settings)
+                self._origin = Zygote(self._settings) if self._fork else Spawner(self._settings)
+            origin = self._origin
+            if not origin.is_ready:
                 try:
                     await origin.ready()
                 except BaseException:
                     origin.kill()
+                    self._origin = None
                     raise
-                self._origin = origin
-            return self._origin
+            return origin
 
     def _retire(self, origin: Origin) -> None:
         if origin.retired:

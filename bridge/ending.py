@@ -1,0 +1,283 @@
+"""How a run ended, in words for the model that has to mend its program, and its `Result`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bridge.calls import CallState
+from bridge.results import CallRow, Failure, Result, finish
+from sandbox import Death, LimitName, Limits, Notice, Returned, Threw, Usage
+
+if TYPE_CHECKING:
+    from bridge.run import Run
+
+_KEPT_CODES: Final = frozenset(("invalid_arguments", "unknown_tool", "denied", "expired"))
+_FAILED: Final = frozenset(("failed", "denied", "invalid", "unknown_tool", "timeout", "unknown", "expired"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """The outcome of a run.
+
+    Attributes:
+        value: JSON text of the program's value; empty where it has none.
+        by_program: The program came to its own end, so that calls it left behind are awaited.
+    """
+
+    status: str
+    value: bytes = b""
+    failure: Failure | None = None
+    by_program: bool = False
+
+
+def returned(end: Returned) -> Ending:
+    """The program returned."""
+    return Ending(status="completed", value=bytes(end.value), by_program=True)
+
+
+def threw(end: Threw, run: Run) -> Ending:
+    """The program threw, or could not be prepared."""
+    call = run.calls.get(end.call)
+    code, message, line, column = end.code, end.message, end.line, end.column
+    if end.tool and call is not None and call.error_code:  # what the host knows of a call stands above a claim
+        code, message, line, column = error_code(call), call.error_message, call.line, call.column
+    failure = Failure(
+        code=code, name=end.name, message=message, line=line or None, column=column or None, limit=None, hint=end.hint
+    )
+    return Ending(status="failed", failure=failure, by_program=True)
+
+
+def stalled(run: Run, awaits: list[int]) -> Ending:
+    """Nothing can run any more and nothing is outstanding."""
+    last = max((call.line for call in run.calls.values()), default=0)
+    candidates = sorted({line for line in awaits if line >= last}) or sorted(set(awaits))
+    where = f" at line {candidates[0]}" if len(candidates) == 1 else ""
+    if len(candidates) > 1:
+        where = " at one of the lines " + ", ".join(map(str, candidates[:5]))
+    return _failed(
+        "stalled",
+        f"the program waits{where} for a promise that nothing can settle: no call and no timer is outstanding",
+        line=candidates[0] if candidates else None,
+        hint="await a tool call, sleep(ms), or a promise that your own code resolves",
+        status="stalled",
+    )
+
+
+def exceeded(limit: LimitName, message: str, run: Run) -> Ending:
+    """A limit of the host ended it."""
+    last = max(run.calls.values(), key=lambda call: call.number, default=None)
+    hints: dict[str, str] = {
+        "calls": "ask for more in one call (filters, pages, lists of ids), or stop earlier",
+        "timers": "clear timers that are not needed, or wait in one sleep(ms)",
+        "wall_s": "wait less, start independent calls together with Promise.all, or do less in one program",
+        "source_bytes": "send a shorter program: data belongs into inputs or tools",
+        "cpu_s": "do less work: filter early, avoid nested loops over large lists, let a tool do the search",
+        "memory_bytes": "keep less at once: take what you need of each reply and drop the rest",
+    }
+    line = last.line if last is not None and limit == "calls" else None
+    return _failed("limit", f"{message} ({limit})", limit=limit, line=line, hint=hints.get(limit, ""), status="exceeded")
+
+
+def died(death: Death, limits: Limits, run: Run) -> Ending:
+    """The worker ended without an answer."""
+    if death.outcome == "exceeded" and death.limit is not None:
+        spent = {
+            "cpu_s": f"the program computed for more than {limits.cpu_s:g} s of CPU time",
+            "memory_bytes": f"the program needed more than {limits.memory_bytes >> 20:,} MiB of memory",
+            "wall_s": f"the run took more than {limits.wall_s:g} s",
+        }
+        return exceeded(death.limit, spent[death.limit], run)
+    if death.outcome == "cancelled":
+        return cancelled()
+    if death.outcome == "violation":
+        message = "the program's process made a system call that no program needs, and was ended"
+        return _failed("violation", message, status="violation")
+    return crashed(death.reason)
+
+
+def crashed(reason: str) -> Ending:
+    """The engine or the worker failed, not the program's own logic."""
+    return _failed(
+        "crashed",
+        f"the engine ended without a result: {reason}",
+        hint="nothing of the program is left; a single huge allocation can do this: work on less data at once",
+        status="crashed",
+    )
+
+
+def cancelled() -> Ending:
+    """The application gave it up."""
+    return _failed("cancelled", "the run was cancelled", status="cancelled")
+
+
+def stopped(call: CallState, reason: str) -> Ending:
+    """A person denied a call and ended the run with it."""
+    message = f"{call.entry.name} was denied and the run was ended: {reason}"
+    return _failed("denied", message, line=call.line or None, hint="do not look for another way to the same end; ask")
+
+
+def _failed(
+    code: str,
+    message: str,
+    *,
+    limit: LimitName | None = None,
+    line: int | None = None,
+    hint: str = "",
+    status: str = "failed",
+) -> Ending:
+    failure = Failure(code=code, name="", message=message, line=line, column=None, limit=limit, hint=hint)
+    return Ending(status=status, failure=failure)
+
+
+def error_code(call: CallState) -> str:
+    """The code of a failure that an uncaught tool error makes of a run."""
+    return call.error_code if call.error_code in _KEPT_CODES else "tool_error"
+
+
+def brief(call: CallState) -> str:
+    """One line on what a call did."""
+    arguments = call.made if call.executed is None else msgspec.json.encode(call.executed)
+    return f"{call.entry.name}({short(bytes(arguments))}) {call.outcome or call.stage}"
+
+
+def short(text: bytes, length: int = 80) -> str:
+    """The beginning of JSON text."""
+    shown = text[: length * 4].decode("utf-8", "replace")
+    return shown if len(shown) <= length else shown[: length - 3] + "..."
+
+
+# ---- from a run to its result -------------------------------------------------------------------------------------
+
+
+def result(run: Run) -> Result:
+    """What a finished run comes back with."""
+    end = run.end or cancelled()
+    notices = [*run.notices, *(notice for call in run.calls.values() for notice in call.notices)]
+    if end.status == "completed":
+        try:
+            value = msgspec.json.decode(end.value) if end.value else None
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            end, value = crashed("its value was no JSON"), None
+        else:
+            end = _unheard(run) or end
+            notices += _about_calls(run) + _about_value(run, end, value)
+    return assemble(run, end, notices)
+
+
+def paused(run: Run) -> Result:
+    """What `run()` returns when it must pause."""
+    notices = [*run.notices, *(notice for call in run.calls.values() for notice in call.notices)]
+    return assemble(run, Ending(status="paused"), notices)
+
+
+def assemble(run: Run, end: Ending, notices: list[Notice]) -> Result:
+    """All parts of a `Result`."""
+    calls = list(run.calls.values())
+    usage = Usage(
+        cpu_s=run.cpu_s,
+        wall_s=run.wall_s,
+        memory_bytes=run.memory_bytes,
+        source_bytes=len(run.program.encode("utf-8", "replace")),
+        calls=len(calls),
+        in_flight=run.most_in_flight,
+        timers=run.timers_made,
+        call_s=max((call.duration_s for call in calls), default=0.0),
+        expires_s=run.longest_wait_s,
+        argument_bytes=max((len(bytes(call.made)) for call in calls), default=0),
+        reply_bytes=max((len(call.text) for call in calls), default=0),
+        value_bytes=len(end.value),
+        log_bytes=sum(len(line.message.encode("utf-8", "replace")) for line in run.logs),
+        frame_bytes=run.largest_frame,
+    )
+    return finish(
+        status=end.status,
+        value_json=end.value or None,
+        emitted=run.emitted,
+        images=run.images,
+        logs=run.logs,
+        dropped_logs=run.dropped_logs,
+        failure=end.failure,
+        notices=notices,
+        rows=[row(call) for call in calls],
+        usage=usage,
+        limits=run.limits,
+        program=run.program,
+        run_id=run.id,
+        pending=run.pending,
+        approvals=run.approvals,
+        handle=run.id,
+    )
+
+
+def row(call: CallState) -> CallRow:
+    """A call as a row of the result."""
+    made: Any = msgspec.json.decode(call.made) if call.checked is None else None
+    return CallRow(
+        id=call.id,
+        tool=call.entry.name,
+        arguments=call.executed if call.checked is not None else made,
+        decision=call.verdict or (call.decision.kind if call.decision else ""),
+        outcome=call.outcome or "cancelled",
+        started=call.started,
+        duration_s=call.duration_s,
+        argument_bytes=len(bytes(call.made)),
+        reply_bytes=len(call.text),
+        reused=False,
+        line=call.line or None,
+        error=f"{call.error_code}: {call.error_message}" if call.error_code else "",
+        preview=short(call.text) if call.text else "",
+    )
+
+
+def _unheard(run: Run) -> Ending | None:
+    """A call that failed with nobody listening makes the run failed: nobody must read success."""
+    for call in run.calls.values():
+        if call.outcome in _FAILED and call.number not in run.heard:
+            failure = Failure(
+                code=error_code(call),
+                name="ToolError",
+                message=f"{call.entry.name}: {call.error_message} (the call was not awaited, and it failed)",
+                line=call.line or None,
+                column=call.column or None,
+                limit=None,
+                hint="await every call whose failure matters, or handle it with .catch",
+            )
+            return Ending(status="failed", failure=failure, by_program=True)
+    return None
+
+
+def _about_calls(run: Run) -> list[Notice]:
+    notices: list[Notice] = []
+    calls = run.calls.values()
+    left = [call for call in calls if call.number in run.left_behind]
+    if left:
+        what = ", ".join(f"{call.entry.name} (line {call.line}): {call.outcome}" for call in left[:10])
+        more = f" and {len(left) - 10} more" if len(left) > 10 else ""
+        text = f"{len(left)} call(s) were not awaited when the program ended: {what}{more}; write `await`"
+        notices.append(Notice("unawaited_calls", text, left[0].line or None))
+    failed = [call for call in calls if call.outcome in _FAILED and call.number in run.heard]
+    if failed:
+        what = "; ".join(f"{call.entry.name}: {call.error_message[:200]}" for call in failed[:5])
+        text = f"{len(failed)} of {len(run.calls)} call(s) failed and the program went on: {what}"
+        notices.append(Notice("tool_errors_caught", text, failed[0].line or None))
+    return notices
+
+
+def _about_value(run: Run, end: Ending, value: Any) -> list[Notice]:
+    if end.status != "completed":
+        return []
+    if not end.value and not run.emitted and not run.logs and not run.images:
+        return [Notice("no_value", "the program ended without a value: return what you found, or call text()")]
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            json.loads(value)
+        except (ValueError, RecursionError):
+            return []
+        return [Notice("string_was_json", "the value is JSON text: return the value itself, without JSON.stringify")]
+    return []
+
+

@@ -1,0 +1,295 @@
+"""`Executor`: one catalog, one policy, one sandbox, and the runs on them."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.from_thread
+import msgspec
+
+from bridge import ending
+from bridge.approval import Approver, Grants
+from bridge.errors import StateError
+from bridge.gate import Gate
+from bridge.policy import Policy
+from bridge.run import Run
+from bridge.tools import Catalog, Entry, Tool
+from sandbox import Limits, Sandbox
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from bridge.events import Event
+    from bridge.mcp import Server
+    from bridge.results import Result
+
+KEPT_RUNS: Final = 100  # finished runs whose whole result `fetch` still has
+KEPT_BYTES: Final = 64 << 20  # of their values together
+
+
+class Executor:
+    """Runs programs that call tools.
+
+    An async context manager (or a plain one, for code without an event loop: then use `run_sync`).
+
+    Args:
+        tools: Python functions, `Tool`s and MCP servers (`mcp.stdio`, `mcp.http`), in the order of the catalog.
+        policy: What is allowed, asked about, or denied. Default: functions allowed, MCP tools asked about.
+        approver: Who answers what is asked; called once a wave with all requests. Without one a run pauses.
+        limits: Bounds of every run; a run may lower them.
+        sandbox: An open `Sandbox` to share, or None for one of its own.
+        on_event: Called with every event of every run, in the loop's thread; must not block.
+
+    Raises:
+        CatalogError: At construction, when tools cannot stand together.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool | Server | Callable[..., Any]],
+        *,
+        policy: Policy | None = None,
+        approver: Approver | None = None,
+        limits: Limits | None = None,
+        sandbox: Sandbox | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        given = list(tools)
+        self.servers: list[Server] = [tool for tool in given if is_server(tool)]
+        self._given = given
+        self.policy = policy or Policy()
+        self.approver = approver
+        self.limits = limits or (sandbox.limits if sandbox else Limits())
+        self.grants = Grants()
+        self.on_event = on_event
+        self._own = sandbox is None
+        self.sandbox = sandbox or Sandbox(limits=self.limits)
+        self._catalog = Catalog([tool for tool in given if not is_server(tool)])
+        self._gate: Gate | None = None
+        self._versions: tuple[int, ...] = ()
+        self._runs: dict[str, Run] = {}
+        self._kept: OrderedDict[str, Result] = OrderedDict()
+        self._tasks: TaskGroup | None = None
+        self._stack: AsyncExitStack | None = None
+        self._sync: ExitStack | None = None
+        self._portal: anyio.from_thread.BlockingPortal | None = None
+
+    # ---- life -----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Executor:
+        if self._stack is not None:
+            raise StateError("this executor is open already")
+        if self._own:
+            self.sandbox.launch()  # V8 loads in its own process while the rest happens here
+        self._stack = AsyncExitStack()
+        try:
+            if self._own:
+                await self._stack.enter_async_context(self.sandbox)
+            self._tasks = await self._stack.enter_async_context(self._running())
+            if self.servers:
+                async with anyio.create_task_group() as starting:
+                    for server in self.servers:
+                        starting.start_soon(server.start, self._tasks)
+        except BaseException as error:
+            stack, self._stack = self._stack, None
+            await stack.__aexit__(type(error), error, error.__traceback__)
+            if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+                raise error.exceptions[0] from None
+            raise
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.__aexit__(*error)
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[TaskGroup]:
+        async with anyio.create_task_group() as tasks:
+            try:
+                yield tasks
+            finally:
+                with anyio.CancelScope(shield=True):
+                    for run in list(self._runs.values()):
+                        await run.cancel()
+                    for server in self.servers:
+                        await server.stop()
+                    tasks.cancel_scope.cancel()
+        self._tasks = None
+
+    def __enter__(self) -> Executor:
+        """For code without an event loop: one thread runs it, as long as the block lasts."""
+        self._sync = ExitStack()
+        try:
+            self._portal = self._sync.enter_context(anyio.from_thread.start_blocking_portal())
+            self._sync.enter_context(self._portal.wrap_async_context_manager(self))
+        except BaseException:
+            self._sync.close()
+            raise
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        sync, self._sync, self._portal = self._sync, None, None
+        if sync is not None:
+            sync.__exit__(*error)
+
+    # ---- what a model is told ---------------------------------------------------------------------------------------
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools of the next run, in their order; servers' tools once the executor is open."""
+        return self._current().catalog
+
+    def instructions(self) -> str:
+        """For the model: how to write a program, and the declarations of the catalog."""
+        from bridge.declarations import instructions
+
+        return instructions(self.catalog)
+
+    # ---- runs ---------------------------------------------------------------------------------------------------------
+
+    async def run(self, program: str, **options: Any) -> Result:
+        """Run a program to its outcome, or to a pause.
+
+        Args:
+            program: What the model wrote, as it is.
+            **options: As for `start`.
+
+        Returns:
+            The result. `paused` when something waits for people or the application: `resume` the run with its id.
+
+        Raises:
+            SandboxError: V8 or the walls are not there.
+        """
+        run = await self.start(program, **options)
+        if run.result is not None:
+            return run.result
+        return ending.paused(run)
+
+    async def start(
+        self,
+        program: str,
+        *,
+        inputs: Any = None,
+        limits: Limits | None = None,
+        seed: int | None = None,
+        context: Any = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Run:
+        """Start a program and return at its first pause or at its end.
+
+        Args:
+            program: What the model wrote, as it is.
+            inputs: JSON value; the global `inputs` of the program.
+            limits: Lower than the executor's, field by field; what is higher does not count.
+            seed: Of `Math.random` and `crypto.randomUUID`; random when None.
+            context: Any object of yours; a tool finds it in `ToolContext.caller_context`.
+            on_event: In place of the executor's.
+
+        Raises:
+            TypeError: `inputs` has no JSON form.
+        """
+        if self._tasks is None:
+            raise StateError("enter the executor first: `async with Executor(...) as executor`")
+        run = Run(
+            run_id=secrets.token_hex(8),
+            program=program,
+            inputs=msgspec.json.encode(inputs),
+            seed=secrets.randbits(32) if seed is None else seed & 0xFFFFFFFF,
+            limits=self.limits if limits is None else self.limits.lowered(limits),
+            sandbox=self.sandbox,
+            gate=self._current(),
+            approver=self.approver,
+            context=context,
+            live=self._live,
+            on_event=on_event or self.on_event,
+        )
+        self._runs[run.id] = run
+        self._tasks.start_soon(self._drive, run)
+        await run.settled()
+        return run
+
+    async def resume(self, run_id: str, answers: dict[str, Any]) -> Run:
+        """`Run.resume` by id, for a run that paused in this executor."""
+        run = self._runs.get(run_id)
+        if run is None:
+            raise StateError(f"no paused run {run_id} here: it is finished, or belongs to another executor")
+        return await run.resume(answers)
+
+    def fetch(self, handle: str) -> Any:
+        """Whole data behind a handle: a result that the model saw cut, or the bytes of a picture.
+
+        Raises:
+            StateError: Nothing is kept under it (any more).
+        """
+        if handle in self._kept:
+            return self._kept[handle].value
+        for server in self.servers:
+            blob = server.blobs.get(handle)
+            if blob is not None:
+                return blob
+        raise StateError(f"nothing is kept under {handle!r}: the last {KEPT_RUNS} results are")
+
+    def run_sync(self, program: str, **options: Any) -> Result:
+        """`run` for code without an event loop, inside `with Executor(...)` or on its own.
+
+        Raises:
+            StateError: Called in an event loop that the executor was opened in: `await executor.run(...)` there.
+        """
+        if self._portal is not None:
+            return self._portal.call(lambda: self.run(program, **options))
+        if self._stack is not None:
+            raise StateError("this executor was opened with `async with`: use `await executor.run(...)`")
+        with self:
+            return self.run_sync(program, **options)
+
+    def call_sync(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        """Any other coroutine method (`start`, `run.resume`) from code without an event loop."""
+        if self._portal is None:
+            raise StateError("open the executor first: `with Executor(...) as executor`")
+        return self._portal.call(function, *arguments)
+
+    async def _drive(self, run: Run) -> None:
+        try:
+            await run.drive()
+        finally:
+            self._runs.pop(run.id, None)
+            if run.result is not None:
+                self._keep(run.id, run.result)
+
+    def _keep(self, handle: str, result: Result) -> None:
+        self._kept[handle] = result
+        while len(self._kept) > KEPT_RUNS or sum(kept.usage.value_bytes for kept in self._kept.values()) > KEPT_BYTES:
+            self._kept.popitem(last=False)
+
+    def _current(self) -> Gate:
+        """The gate of the next run: rebuilt when a server changed its list; a run keeps the one it started with."""
+        versions = tuple(server.version for server in self.servers)
+        if self._gate is None or versions != self._versions:
+            if self.servers:
+                self._catalog = Catalog(
+                    tool
+                    for given in self._given
+                    for tool in (given.tools if is_server(given) else (given,))
+                )
+            self._gate, self._versions = Gate(self._catalog, self.policy, self.grants), versions
+        return self._gate
+
+    def _live(self, entry: Entry) -> Tool | None:
+        """The definition of a tool as its server has it now."""
+        for server in self.servers:
+            if server.name == entry.tool.server:
+                return next((tool for tool in server.tools if tool.name == entry.tool.name), None)
+        return entry.tool
+
+
+def is_server(tool: Any) -> bool:
+    """Whether it is an MCP server rather than a tool; asked without importing the SDK."""
+    return hasattr(tool, "start") and hasattr(tool, "tools") and hasattr(tool, "identity")
+
+
