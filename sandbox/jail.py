@@ -143,12 +143,13 @@ class Raised:
     walls: dict[str, str] = field(default_factory=lambda: dict.fromkeys(WALLS, _NOT_YET))
     faults: dict[str, list[str]] = field(default_factory=lambda: {wall: [] for wall in WALLS})
     started_as_root: bool = False
+    code_is_sealed: bool = False
     ruleset: int = -1
     status: int = -1
     maps: int = -1
 
     def attempt(self, wall: str, *steps: Callable[[], object], complete: bool = True) -> None:
-        """Take all steps of a wall, whether or not one fails; the last of several parts is `complete`."""
+        """Take all steps of a wall, whether or not one fails, and report with the last of its parts."""
         for step in steps:
             try:
                 step()
@@ -158,6 +159,7 @@ class Raised:
                 self.faults[wall].append(f"{walls.named(error.errno or 0)} ({error.strerror})")
         if complete:
             self.walls[wall] = "; ".join(self.faults[wall])
+            self.faults[wall] = []  # a worker raises again what its zygote had, and then its own result counts
 
 
 def elsewhere() -> dict[str, str]:
@@ -190,10 +192,12 @@ def in_zygote(jail: Jail, *, parent: int) -> Raised:
 
 def seal_code_pages(jail: Jail, raised: Raised) -> None:
     """Once V8 and every ctypes callback are made; afterwards none can be made, and an ordinary exit crashes."""
-    if _ON_LINUX:
-        raised.attempt("code_pages", walls.seal_code_pages, complete=False)
-        if not jail.jit:
-            walls.never_writable_code()
+    if not _ON_LINUX:
+        return
+    raised.attempt("code_pages", walls.seal_code_pages, complete=False)
+    if not jail.jit and walls.never_writable_code():
+        raised.code_is_sealed = True  # and stays so in all workers: looking once is enough
+        raised.attempt("code_pages", walls.no_writable_code)
 
 
 def before_forking(jail: Jail, raised: Raised, *, parent: int) -> None:
@@ -209,7 +213,8 @@ def before_forking(jail: Jail, raised: Raised, *, parent: int) -> None:
     raised.attempt("landlock", lambda: _prepare_landlock(jail, raised), complete=False)
     walls.lock_capabilities()
     nothing = (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
-    raised.attempt("rlimits", *(functools.partial(walls.limit, which, 0) for which in nothing), complete=False)
+    limits = [functools.partial(walls.limit, which, 0) for which in nothing]
+    raised.attempt("rlimits", walls.signals_as_new, *limits, complete=False)
     raised.attempt("uid", functools.partial(walls.become_nobody, started_as_root=raised.started_as_root))
     raised.attempt("capabilities", walls.drop_capabilities)
     raised.attempt("dumpable", walls.not_dumpable)
@@ -225,7 +230,7 @@ def _prepare_landlock(jail: Jail, raised: Raised) -> None:
 
 
 def before_isolate(jail: Jail, raised: Raised, *, channel: int, parent: int) -> None:
-    """First in a worker: landlock and the signal mask bind only this thread and those that it starts.
+    """First in a worker: landlock binds only this thread and those that it starts.
 
     Args:
         channel: The descriptor to keep; it becomes number `jail.channel`, and all others are closed.
@@ -234,13 +239,10 @@ def before_isolate(jail: Jail, raised: Raised, *, channel: int, parent: int) -> 
     if not _ON_LINUX:
         return
     raised.attempt("parent_death", functools.partial(_stay_with, parent))
-    raised.attempt("process", lambda: _only_channel(jail, raised, channel))
-    cpu_backstop = functools.partial(walls.cpu_backstop, jail.cpu_s)
-    raised.attempt("rlimits", walls.signals_as_new, cpu_backstop, complete=False)
-    if raised.ruleset >= 0:
-        raised.attempt("landlock", functools.partial(walls.landlock, raised.ruleset))
-    else:
-        raised.attempt("landlock")
+    raised.attempt("process", lambda: _only_channel(jail, raised, channel), complete=False)
+    raised.attempt("rlimits", functools.partial(walls.cpu_backstop, jail.cpu_s), complete=False)
+    rules_hold = [functools.partial(walls.landlock, raised.ruleset)] if raised.ruleset >= 0 else []
+    raised.attempt("landlock", *rules_hold)
 
 
 def _only_channel(jail: Jail, raised: Raised, channel: int) -> None:
@@ -249,7 +251,8 @@ def _only_channel(jail: Jail, raised: Raised, channel: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(null, stream)
-    raised.status, raised.maps = (_open(f"/proc/self/{name}") for name in ("status", "maps"))  # landlock is to come
+    raised.status = _open("/proc/self/status")  # here, because landlock is to come
+    raised.maps = -1 if raised.code_is_sealed else _open("/proc/self/maps")
     walls.close_all_but({0, 1, 2, jail.channel, raised.ruleset, raised.status, raised.maps} - {-1})
 
 
@@ -264,7 +267,10 @@ def after_isolate(jail: Jail, raised: Raised) -> None:
     """Last in a worker: limits that count from here, and the filter on all its threads. `raised.walls` is complete."""
     if not _ON_LINUX:
         return
-    raised.attempt("code_pages", lambda: walls.no_writable_code(raised.maps, jit=jail.jit))
+    if not raised.code_is_sealed:
+        raised.attempt("code_pages", lambda: walls.no_writable_code(raised.maps))
+        if jail.jit and raised.walls["code_pages"]:
+            raised.walls["code_pages"] += ": JIT was asked for"
     raised.attempt("memory_limit", lambda: walls.memory_limit(raised.status, jail.data_bytes))
     raised.attempt("process", lambda: walls.close_all_but({0, 1, 2, jail.channel}))
     raised.attempt(
@@ -281,7 +287,7 @@ def _lock(jail: Jail) -> None:
     if arch is None:
         raise NoWall(f"no table of system calls for {platform.machine()}")
     code = seccomp.packed(os.getpid(), jail.channel, arch=arch, violations=jail.violations)
-    seccomp.install(code, arch=arch, libc=walls.libc())
+    seccomp.install(code, arch=arch, syscall=walls.syscall)
     if os.getppid() != -1:  # looks: a harmless call that the filter refuses
         raise NoWall("the filter is in force, but a refused call went through")
 

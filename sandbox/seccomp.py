@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 @dataclass(frozen=True)
@@ -307,8 +307,13 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))  # struct sock_fprog
 
 
-def install(code: bytearray, *, arch: Arch, libc: ctypes.CDLL) -> None:
+def install(code: bytearray, *, arch: Arch, syscall: Callable[..., int]) -> None:
     """Lock all threads of this process behind a filter (TSYNC: an isolate has a thread of its own).
+
+    Args:
+        code: What `packed` returned.
+        arch: The machine that this process runs on.
+        syscall: Makes a system call and raises its `OSError`.
 
     Raises:
         OSError: The kernel has no filters, or a thread could not take this one (its id is in the text).
@@ -316,9 +321,7 @@ def install(code: bytearray, *, arch: Arch, libc: ctypes.CDLL) -> None:
     held = (ctypes.c_char * len(code)).from_buffer(code)
     header = _FilterProgram(len(code) // _STEP.size, ctypes.addressof(held))
     set_mode_filter, tsync = 1, 1
-    number = NUMBERS["seccomp"][arch.column] or 0  # both machines have it
-    answer = libc.syscall(*(ctypes.c_long(x) for x in (number, set_mode_filter, tsync, ctypes.addressof(header))))
+    number = NUMBERS["seccomp"][arch.column]
+    answer = syscall(number, set_mode_filter, tsync, ctypes.addressof(header))
     if answer > 0:
         raise OSError(errno.ESRCH, f"thread {answer} did not take the filter")
-    if answer != 0:
-        raise OSError(ctypes.get_errno(), "seccomp")

@@ -17,23 +17,33 @@ import os
 import signal
 import struct
 import sys
+import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 if sys.platform != "win32":  # which has none, and where this module must still import
     import resource
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 NOBODY: Final = 65534  # the user and group that own nothing; also what a number outside a user namespace looks like
 
 
-class NoWall(Exception):  # noqa: N818  # not an error of this program: the reason why a wall does not stand
+class NoWall(Exception):
     """A wall does not stand; the text is the reason, for an operator."""
 
 
+_ARGUMENTS: Final = {"prctl": 5, "syscall": 6, "capget": 2, "capset": 2, "unshare": 1, "mprotect": 3}
+
+
 @functools.cache
-def libc() -> ctypes.CDLL:
-    """The C library of this process."""
-    return ctypes.CDLL(None, use_errno=True)
+def _libc() -> ctypes.CDLL:
+    library = ctypes.CDLL(None, use_errno=True)
+    for function, count in _ARGUMENTS.items():
+        getattr(library, function).argtypes = [ctypes.c_long] * count
+    library.syscall.restype = ctypes.c_long
+    return library
 
 
 def named(number: int) -> str:
@@ -43,18 +53,23 @@ def named(number: int) -> str:
 
 def _call(function: str, *arguments: int) -> int:
     """Call a function of the C library that answers -1 and sets errno when it fails."""
-    answer: int = getattr(libc(), function)(*(ctypes.c_long(argument) for argument in arguments))
+    answer: int = getattr(_libc(), function)(*arguments)
     if answer == -1:
         raise OSError(ctypes.get_errno(), function)
     return answer
 
 
+def syscall(number: int, *arguments: int) -> int:
+    """Make a system call with up to five arguments. For those that the C library may not have by name."""
+    return _call("syscall", number, *arguments, *(0,) * (5 - len(arguments)))
+
+
 _PDEATHSIG, _GET_PDEATHSIG, _GET_DUMPABLE, _DUMPABLE, _CAPBSET_DROP, _SECUREBITS = 1, 2, 3, 4, 24, 28
-_NO_NEW_PRIVS, _GET_NO_NEW_PRIVS, _AMBIENT, _MDWE = 38, 39, 47, 65
+_NO_NEW_PRIVS, _GET_NO_NEW_PRIVS, _AMBIENT, _MDWE, _GET_MDWE = 38, 39, 47, 65, 66
 
 
 def _prctl(option: int, *arguments: int) -> int:
-    return _call("prctl", option, *arguments, *(0 for _ in range(4 - len(arguments))))
+    return _call("prctl", option, *arguments, *(0,) * (4 - len(arguments)))
 
 
 # ---- inherited by everything that is forked later ----------------------------------------------------------------
@@ -203,10 +218,12 @@ def not_dumpable() -> None:
 # ---- written and executed ----------------------------------------------------------------------------------------
 
 
-def _writable_code(maps: str) -> list[tuple[int, int]]:
-    """Spans of memory that can be written and executed, from the text of /proc/self/maps."""
-    rows = [line.split(maxsplit=2)[:2] for line in maps.splitlines() if " rwx" in line]
-    return [(int(a, 16), int(b, 16)) for a, b in (span.split("-") for span, mode in rows if mode.startswith("rwx"))]
+def _writable_code(maps: bytes) -> list[tuple[int, int]]:
+    """Spans of memory that can be written and executed, from the text of /proc/<pid>/maps."""
+    if b" rwx" not in maps:
+        return []  # as it should be, without taking hundreds of lines apart
+    rows = [line.split(maxsplit=2) for line in maps.splitlines()]
+    return [(int(a, 16), int(b, 16)) for a, b in (row[0].split(b"-") for row in rows if row[1].startswith(b"rwx"))]
 
 
 _CALLBACK_PAGES: Final = 1 << 20  # larger spans are V8's, which knows what it does to them
@@ -214,23 +231,41 @@ _CALLBACK_PAGES: Final = 1 << 20  # larger spans are V8's, which knows what it d
 
 def seal_code_pages() -> None:
     """Take the write bit off the page on which ctypes keeps its callbacks; none can be made or freed afterwards."""
-    for start, end in _writable_code(Path("/proc/self/maps").read_text("utf-8", "replace")):
+    for start, end in _writable_code(_maps()):
         if end - start <= _CALLBACK_PAGES:
             _call("mprotect", start, end - start, mmap.PROT_READ | mmap.PROT_EXEC)
 
 
-def never_writable_code() -> None:
-    """Ask the kernel to refuse such pages from now on (MDWE, kernel 6.3). Not a wall but a help to one: it may fail."""
-    with contextlib.suppress(OSError):  # an older kernel: every worker looks anyway, and the filter refuses PROT_EXEC
+def never_writable_code() -> bool:
+    """Have the kernel refuse such pages from now on, in this process and all that it forks (MDWE, kernel 6.3).
+
+    Returns:
+        Whether it does. It does not look for pages that are there already: `no_writable_code`, once, after it.
+    """
+    with contextlib.suppress(OSError):
         _prctl(_MDWE, 1)
+        return _prctl(_GET_MDWE) & 1 == 1
+    return False
 
 
-def no_writable_code(maps_fd: int, *, jit: bool) -> None:
-    """Look whether any page can be written and executed."""
-    maps = b"".join(iter(lambda: os.read(maps_fd, 1 << 16), b"")).decode("utf-8", "replace")
-    size = sum(end - start for start, end in _writable_code(maps))
+def no_writable_code(maps_fd: int | None = None) -> None:
+    """Look whether any page can be written and executed.
+
+    Args:
+        maps_fd: /proc/self/maps, opened before landlock; None opens it.
+    """
+    size = sum(end - start for start, end in _writable_code(_maps(maps_fd)))
     if size:
-        raise NoWall(f"{size >> 10} KiB can be written and executed" + (": V8's compilers are on" if jit else ""))
+        raise NoWall(f"{size >> 10} KiB can be written and executed")
+
+
+def _maps(fd: int | None = None) -> bytes:
+    try:
+        if fd is None:
+            return Path("/proc/self/maps").read_bytes()
+        return b"".join(iter(lambda: os.read(fd, 1 << 16), b""))
+    except OSError as error:
+        raise NoWall(f"/proc/self/maps cannot be read: {named(error.errno or 0)}") from error
 
 
 # ---- of one process ----------------------------------------------------------------------------------------------
@@ -246,17 +281,26 @@ def parent_death() -> None:
 
 
 def close_all_but(kept: set[int]) -> None:
-    """Close every other descriptor, whether or not it may be opened again."""
+    """Close every other descriptor."""
     first = 0
     for last in [*(fd - 1 for fd in sorted(kept)), 0xFFFFFFFF]:
         if first <= last:
             try:
-                _call("syscall", 436, first, last, 0)  # close_range, one number on every machine; kernel 5.9
-            except OSError:
-                open_now = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208  # names, not paths
-                for fd in sorted(n for n in open_now if first <= n <= last):
-                    os.closerange(fd, fd + 1)  # the listing's own is gone by now: closerange does not mind
+                syscall(_CLOSE_RANGE, first, last, 0)
+            except OSError:  # a kernel before 5.9, or a container's profile that does not know the call
+                for fd in [fd for fd in _may_be_open() if first <= fd <= last]:
+                    os.closerange(fd, fd + 1)  # which does not mind the descriptor of the listing, closed by now
         first = last + 2
+
+
+_CLOSE_RANGE: Final = 436  # one number on every machine
+
+
+def _may_be_open() -> Iterable[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208  # numbers, not paths
+    except OSError:  # no /proc, or landlock is in force
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
 def limit(which: int, value: int) -> None:
@@ -268,8 +312,7 @@ def limit(which: int, value: int) -> None:
 
 def cpu_backstop(cpu_s: float) -> None:
     """SIGKILL after the CPU seconds of now and `cpu_s`, rounded up: stands behind `cpu_timer`, which can be blocked."""
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    limit(resource.RLIMIT_CPU, math.ceil(spent.ru_utime + spent.ru_stime + cpu_s) + 1)
+    limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + cpu_s) + 1)
 
 
 def cpu_timer(cpu_s: float) -> None:
@@ -280,8 +323,12 @@ def cpu_timer(cpu_s: float) -> None:
 
 
 def signals_as_new() -> None:
-    """Let SIGPROF end the process: a host may ignore or block signals, and exec and fork pass that on."""
+    """Undo what a host ignores or blocks, for exec and fork pass that on.
+
+    An ignored SIGPROF would be no CPU limit, and an ignored SIGCHLD leaves nothing to wait for: no usage, no status.
+    """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
@@ -293,6 +340,8 @@ def memory_limit(status_fd: int, allowance: int) -> None:
 
     Relative, and after the isolate exists, for V8's code range counts. Then looks: some kernels only pretend.
     """
+    if status_fd < 0:
+        raise NoWall("/proc/self/status cannot be opened, so nobody knows what is mapped now")
     mapped_kib = int(os.pread(status_fd, 1 << 16, 0).partition(b"VmData:")[2].split(maxsplit=1)[0])
     limit(resource.RLIMIT_DATA, (mapped_kib << 10) + allowance)
     size = allowance + (1 << 20)
@@ -319,7 +368,7 @@ def landlock_version() -> int:
         NoWall: The kernel has none.
     """
     try:
-        return _call("syscall", _LANDLOCK_CREATE, 0, 0, 1)
+        return syscall(_LANDLOCK_CREATE, 0, 0, 1)
     except OSError as error:
         raise NoWall(f"the kernel has none ({named(error.errno or 0)})") from error
 
@@ -329,14 +378,14 @@ def landlock_rules() -> int:
     version = min(landlock_version(), max(_FILE_RIGHTS))
     words = [(1 << _FILE_RIGHTS[version]) - 1, 0b11, 0b11][: 1 if version < 4 else 2 if version < 6 else 3]
     attributes = ctypes.create_string_buffer(struct.pack(f"<{len(words)}Q", *words), 8 * len(words))
-    ruleset = _call("syscall", _LANDLOCK_CREATE, ctypes.addressof(attributes), len(attributes), 0)
+    ruleset = syscall(_LANDLOCK_CREATE, ctypes.addressof(attributes), len(attributes), 0)
     try:
         seeds = os.open(_SEEDS, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return ruleset  # a machine without it: V8 could not have read it either
     rule = ctypes.create_string_buffer(struct.pack("<Qi", _READ_FILE, seeds), 12)
     try:
-        _call("syscall", _LANDLOCK_ADD, ruleset, 1, ctypes.addressof(rule), 0)
+        syscall(_LANDLOCK_ADD, ruleset, 1, ctypes.addressof(rule), 0)
     finally:
         os.close(seeds)
     return ruleset
@@ -344,7 +393,7 @@ def landlock_rules() -> int:
 
 def landlock(ruleset: int) -> None:
     """Put the calling thread, and what it starts later, under a ruleset; then look whether it holds."""
-    _call("syscall", _LANDLOCK_RESTRICT, ruleset, 0)
+    syscall(_LANDLOCK_RESTRICT, ruleset, 0)
     try:
         os.close(os.open("/", os.O_RDONLY | os.O_DIRECTORY))
     except OSError:
