@@ -1,4 +1,4 @@
-"""Import and export statements in a place that has no modules: rewritten where they mean the tools, refused elsewhere."""
+"""Imports and exports where there are no modules: rewritten where they mean the tools, refused elsewhere."""
 
 from __future__ import annotations
 
@@ -15,19 +15,26 @@ from sandbox.syntax import FUNCTIONS, bare
 
 # "tools", "./tools.js", "../tools/index.ts", "@tools", "sandbox:tools"; a namespace may follow: "./tools/carrier".
 _TOOLS: Final = re.compile(
-    r"(?:\.{0,2}/)*@?(?:[a-z]+:)?(?:src/|lib/)?tools(?:/(?P<space>[A-Za-z_$][\w$]*))??(?:/index)?(?:\.[cm]?[jt]sx?)?/?", re.ASCII
+    r"(?:\.{0,2}/)*@?(?:[a-z]+:)?(?:src/|lib/)?tools(?:/(?P<space>[A-Za-z_$][\w$]*))??(?:/index)?(?:\.[cm]?[jt]sx?)?/?",
+    re.ASCII,
 )
 _GLOBALS: Final = frozenset("tools inputs text print output image exit console sleep setTimeout clearTimeout".split())
 _INSTEAD: Final = (
     (r"(node:)?(fs|path|os|stream|zlib|readline)\b.*", "there are no files or processes here: call a tool"),
     (r"(node:)?child_process|worker_threads|cluster|execa", "there are no processes here: call a tool"),
-    (r"(node:)?(https?|net|dns|tls)|axios|node-fetch|undici|got|ky|superagent|request|ws|cross-fetch", "there is no network here: call a tool"),
+    (
+        r"(node:)?(https?|net|dns|tls)|axios|node-fetch|undici|got|ky|superagent|request|ws|cross-fetch",
+        "there is no network here: call a tool",
+    ),
     (r"(node:)?timers(/promises)?|delay", "use `await sleep(ms)`, which is a global"),
     (r"(node:)?crypto|uuid|nanoid", "use the global `crypto.randomUUID()`"),
     (r"(node:)?(url|querystring)|qs", "`URL` and `URLSearchParams` are globals"),
     (r"(node:)?buffer", "use `TextEncoder`, `TextDecoder`, `atob` and `btoa`, which are globals"),
     (r"(node:)?util|(node:)?assert", "use `structuredClone`, `JSON.stringify` and plain JavaScript"),
-    (r"lodash.*|underscore|ramda|immutable", "use array and object methods (`map`, `filter`, `reduce`, `Object.groupBy`)"),
+    (
+        r"lodash.*|underscore|ramda|immutable",
+        "use array and object methods (`map`, `filter`, `reduce`, `Object.groupBy`)",
+    ),
     (r"moment.*|dayjs|date-fns.*|luxon", "use `Date` and `Intl.DateTimeFormat`"),
     (r"zod|yup|ajv|joi", "check values with plain JavaScript"),
 )
@@ -116,23 +123,28 @@ def _import(statement: Node, text: Text, names: Names, done: Modules) -> None:
             continue
         for each in clause.named_children:
             if each.type == "identifier":
-                wholes.append(_name(each, text))
+                wholes.append(f"{_name(each, text)}={target}")
             elif each.type == "namespace_import":
-                wholes += [_name(child, text) for child in each.named_children]
+                wholes += [f"{_name(child, text)}={target}" for child in each.named_children]
             else:
-                members += [_member(one, text, names, target) for one in each.named_children if one.type == "import_specifier"]
+                for one in each.named_children:
+                    if one.type == "import_specifier":
+                        member = _member(one, text, names, target)
+                        (wholes if "=" in member else members).append(member)
     kept = [f"{{{','.join(filter(None, members))}}}={target}"] if any(members) else []
-    kept += [f"{name}={target}" for name in wholes if name != target]
+    kept += [each for each in wholes if each != f"{target}={target}"]
     new = (f"const {','.join(kept)};" if kept else ";").encode()
     old = text.data[statement.start_byte : statement.end_byte]
     done.edits.append(Edit(statement.start_byte, statement.end_byte, new + b"".join(terminators(old))))
     done.gone.add(statement.id)
     line = text.place(statement.start_byte)[0]
-    done.notices.append(Notice("import_rewritten", "there are no modules here: `tools` is a global, call `tools.name(...)`", line))
+    done.notices.append(
+        Notice("import_rewritten", "there are no modules here: `tools` is a global, call `tools.name(...)`", line)
+    )
 
 
 def _member(one: Node, text: Text, names: Names, target: str) -> str:
-    """One imported name as a part of an object pattern; empty if the name is there anyway."""
+    """One imported name as a part of an object pattern, or as `a=b` for another global; empty if it is there anyway."""
     imported, alias = one.child_by_field_name("name"), one.child_by_field_name("alias")
     if imported is None:
         return ""
@@ -142,7 +154,8 @@ def _member(one: Node, text: Text, names: Names, target: str) -> str:
     here = frozenset(names.spaces.get(space, ())) if space else names.exact | names.spaces.keys()
     if name not in here:
         if not space and (name in _GLOBALS or name == "default"):
-            return "" if local == name else f"[0]:{local}=globalThis.{name if name != 'default' else 'tools'}"
+            name = "tools" if name == "default" else name
+            return "" if local == name else f"{local}={name}"
         twins = [each for each in here if key(each) == key(name)]
         if len(twins) != 1:
             raise unknown(names, f"{target}.{name}", text.place(one.start_byte))
@@ -167,9 +180,8 @@ def _export(statement: Node, text: Text, done: Modules) -> None:
             done.edits.append(text.blank(words["export"].start_byte, words["export"].end_byte))
             return
         for each in (one for clause in statement.named_children for one in clause.named_children):
-            alias, name = each.child_by_field_name("alias"), each.child_by_field_name("name")
-            last = text.data[: each.end_byte].decode().rsplit(" ", 1)[-1]
-            if name is not None and "default" in (last, _name(alias, text) if alias is not None else ""):
+            name = each.child_by_field_name("name")
+            if name is not None and _name(each.children[-1], text) == "default":
                 done.entry = _called(_name(name, text))
         done.edits.append(text.blank(statement.start_byte, statement.end_byte, first=b";"))
         done.gone.add(statement.id)

@@ -20,7 +20,9 @@ _INHERITED: Final = frozenset(
     ).split()
 )
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_COMMON: Final = frozenset("get list fetch find search read create add update set delete remove by for of all the to from".split())
+_COMMON: Final = frozenset(
+    "get list fetch find search read create add update set delete remove by for of all the to from".split()
+)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _SHOWN: Final = 3
 
@@ -43,7 +45,11 @@ class Names:
     @cached_property
     def exact(self) -> frozenset[str]:
         """What works on `tools` itself: exact names, and paths of one part."""
-        return frozenset(name for tool in self._tools for name in ((tool.name, tool.path[0]) if len(tool.path) == 1 else (tool.name,)))
+        return frozenset(
+            name
+            for tool in self._tools
+            for name in ((tool.name, tool.path[0]) if len(tool.path) == 1 else (tool.name,))
+        )
 
     @cached_property
     def spaces(self) -> dict[str, list[str]]:
@@ -80,7 +86,9 @@ class Names:
         scored: list[tuple[float, int]] = []
         for index, tool in enumerate(self._tools):
             shared = sum(weights[word] for word in words & _words(" ".join((*tool.path, tool.name)))) / total
-            ratio = max(difflib.SequenceMatcher(None, plain, key(part)).ratio() for part in (tool.path[-1], "".join(tool.path)))
+            ratio = max(
+                difflib.SequenceMatcher(None, plain, key(part)).ratio() for part in (tool.path[-1], "".join(tool.path))
+            )
             score = ratio + shared
             if ratio >= 0.6 or shared >= 0.3:
                 scored.append((-score, index))
@@ -172,8 +180,9 @@ def _wrong(names: Names, use: Use) -> str:
         return ""
     inside = names.spaces.get(first)
     if inside is None:
-        alone = len(use.chain) == 1 or names.twin(first) is not None or use.chain[1][0] in ("", "call", "apply", "bind")
-        return first if alone else f"{first}.{use.chain[1][0]}"
+        second = use.chain[1][0] if len(use.chain) > 1 else ""
+        alone = names.twin(first) is not None or second in ("", "call", "apply", "bind")
+        return first if alone else f"{first}.{second}"
     if len(use.chain) == 1:
         return first  # a namespace is no function
     second = use.chain[1][0]

@@ -1,0 +1,193 @@
+"""Syntax trees of program text: the grammars, a parse that is bounded, and one survey of what a program names.
+
+Everything is made at import, in the zygote: a worker has no files to load it from. Nothing recurses on nesting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import tree_sitter_javascript
+import tree_sitter_typescript
+from tree_sitter import Language, Node, Parser, Tree
+
+_JAVASCRIPT: Final = Parser(Language(tree_sitter_javascript.language()))
+_TYPESCRIPT: Final = Parser(Language(tree_sitter_typescript.language_typescript()))
+_SMALL: Final = 8_192  # below this no parse takes more than a few milliseconds, whatever the text is
+
+FUNCTIONS: Final = frozenset(("function_expression", "arrow_function"))
+SCOPES: Final = FUNCTIONS | {
+    "function_declaration",
+    "generator_function_declaration",
+    "generator_function",
+    "method_definition",
+}
+BLANKS: Final = frozenset(("comment", "html_comment", "hash_bang_line", "empty_statement"))
+_PATTERNS: Final = frozenset(
+    (
+        "object_pattern",
+        "array_pattern",
+        "rest_pattern",
+        "assignment_pattern",
+        "object_assignment_pattern",
+        "pair_pattern",
+    )
+)
+_NAMES: Final = frozenset(("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"))
+_IMPORTS: Final = frozenset(("import_clause", "import_specifier", "namespace_import"))
+
+Role = Literal["bind", "write", "read"]
+
+
+def javascript(data: bytes) -> Tree | None:
+    """The tree if the text is JavaScript without an error as far as the grammar knows, or None."""
+    return _clean(_JAVASCRIPT, data)
+
+
+def typescript(data: bytes) -> Tree | None:
+    """The same for TypeScript."""
+    return _clean(_TYPESCRIPT, data)
+
+
+def _clean(parser: Parser, data: bytes) -> Tree | None:
+    data = data.replace(b"\0", b" ")  # legal inside a string, and the grammars stop at it
+    if len(data) <= _SMALL:
+        tree = parser.parse(data)
+    else:
+        # Ambiguous text can cost seconds. Steps are counted, not time: the answer must not depend on the machine.
+        steps, allowed = 0, 1_000 + len(data) // 10  # ordinary text takes one step for 50 bytes
+
+        def enough(_offset: int, _failed: bool) -> bool:
+            nonlocal steps
+            steps += 1
+            return steps > allowed
+
+        try:
+            tree = parser.parse(
+                lambda offset, _point: data[offset : offset + 65_536], encoding="utf8", progress_callback=enough
+            )
+        except ValueError:
+            parser.reset()
+            return None
+    return None if tree.root_node.has_error else tree
+
+
+def walk(root: Node) -> Iterator[tuple[Node, list[Node]]]:
+    """Every node in order of the text, with its ancestors (one list, that changes as the walk goes on)."""
+    cursor = root.walk()
+    ancestors: list[Node] = []
+    while True:
+        node = cursor.node
+        if node is None:
+            return
+        yield node, ancestors
+        if cursor.goto_first_child():
+            ancestors.append(node)
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return
+            ancestors.pop()
+
+
+@dataclass(frozen=True)
+class Use:
+    """One place of a name. `chain` is the member accesses on it, outermost last; `call` is what calls that."""
+
+    node: Node
+    role: Role
+    chain: tuple[tuple[str, Node], ...] = ()
+    call: Node | None = None
+
+
+@dataclass
+class Survey:
+    """What one walk learns: a top-level `return`, `await`s, and where the names that were asked for stand."""
+
+    returns: bool = False
+    awaits: list[Node] = field(default_factory=list[Node])
+    uses: dict[bytes, list[Use]] = field(default_factory=dict[bytes, list[Use]])
+
+    def has(self, name: bytes, role: Role) -> bool:
+        """Whether the name stands anywhere in that role."""
+        return any(use.role == role for use in self.uses.get(name, ()))
+
+
+def survey(root: Node, data: bytes, wanted: frozenset[bytes]) -> Survey:
+    """Walk a clean JavaScript tree once."""
+    found = Survey()
+    for node, ancestors in walk(root):
+        kind = node.type
+        if kind in _NAMES:
+            name = data[node.start_byte : node.end_byte]
+            if name in wanted:
+                found.uses.setdefault(name, []).append(_use(node, ancestors, data))
+        elif kind == "await_expression" or (
+            kind == "for_in_statement" and any(c.type == "await" for c in node.children)
+        ):
+            found.awaits.append(node)
+        elif kind == "return_statement" and not found.returns:
+            found.returns = not any(each.type in SCOPES for each in ancestors)
+    return found
+
+
+def _use(node: Node, ancestors: list[Node], data: bytes) -> Use:
+    role = _role(node, ancestors)
+    if role != "read" or node.type != "identifier":
+        return Use(node, role)
+    chain: list[tuple[str, Node]] = []
+    child = node
+    for parent in reversed(ancestors):
+        if parent.type == "member_expression" and _is(parent, "object", child):
+            key = parent.child_by_field_name("property")
+        elif parent.type == "subscript_expression" and _is(parent, "object", child):
+            key = parent.child_by_field_name("index")
+            if key is None or key.type != "string" or key.named_child_count != 1:
+                return Use(node, role, (*chain, ("", child)))
+        else:
+            optional = parent.type == "call_expression" and parent.child_by_field_name("optional_chain") is not None
+            called = parent.type == "call_expression" and not optional and _is(parent, "function", child)
+            return Use(node, role, tuple(chain), parent if called else None)
+        if key is not None:
+            spelled = key.named_children[0] if key.type == "string" else key
+            chain.append((data[spelled.start_byte : spelled.end_byte].decode(), spelled))
+        child = parent
+    return Use(node, role, tuple(chain))
+
+
+def _is(parent: Node, name: str, child: Node) -> bool:
+    found = parent.child_by_field_name(name)
+    return found is not None and found.id == child.id
+
+
+def _role(node: Node, ancestors: list[Node]) -> Role:
+    child = node
+    for parent in reversed(ancestors):
+        kind = parent.type
+        if kind in _PATTERNS:
+            if _is(parent, "right", child) or _is(parent, "key", child):
+                return "read"
+            child = parent
+            continue
+        if kind == "variable_declarator" or kind in SCOPES or kind in ("class_declaration", "class"):
+            bound = _is(parent, "name", child) or _is(parent, "parameter", child)
+            return "bind" if bound else "read"
+        if kind == "formal_parameters" or kind in _IMPORTS:
+            return "bind"
+        if kind == "catch_clause":
+            return "bind" if _is(parent, "parameter", child) else "read"
+        if kind == "for_in_statement" and _is(parent, "left", child):
+            return "bind" if parent.child_by_field_name("kind") is not None else "write"
+        if kind in ("assignment_expression", "augmented_assignment_expression"):
+            return "write" if _is(parent, "left", child) else "read"
+        return "write" if kind == "update_expression" else "read"
+    return "read"
+
+
+def bare(node: Node) -> Node:
+    """The expression inside parentheses."""
+    while node.type == "parenthesized_expression" and node.named_child_count == 1:
+        node = node.named_children[0]
+    return node
