@@ -43,15 +43,45 @@
   const encodeRun = (run) => replace(encodeText(run), KEPT, encodeKept);
   const encode = (text, set) => replace(text, set, encodeRun);
 
-  // A maximal part of ill-formed UTF-8 in a text of bytes; group 1 is a well-formed sequence, to be stepped over.
-  const SEQUENCE = /([\xc2-\xdf][\x80-\xbf]|(?:\xe0[\xa0-\xbf]|\xed[\x80-\x9f]|[\xe1-\xec\xee\xef][\x80-\xbf])[\x80-\xbf]|(?:\xf0[\x90-\xbf]|[\xf1-\xf3][\x80-\xbf]|\xf4[\x80-\x8f])[\x80-\xbf]{2})|\xe0[\xa0-\xbf]|\xed[\x80-\x9f]|[\xe1-\xec\xee\xef][\x80-\xbf]|(?:\xf0[\x90-\xbf]|[\xf1-\xf3][\x80-\xbf]|\xf4[\x80-\x8f])[\x80-\xbf]?|[\x80-\xff]/g;
-  const decode = (text) => {
+  // Group 1 is a well-formed sequence, to be kept; otherwise it is a maximal part of an ill-formed one.
+  const THIRD = '(?:\\xe0[\\xa0-\\xbf]|\\xed[\\x80-\\x9f]|[\\xe1-\\xec\\xee\\xef][\\x80-\\xbf])'; // all but the last byte of three
+  const FOURTH = '(?:\\xf0[\\x90-\\xbf]|[\\xf1-\\xf3][\\x80-\\xbf]|\\xf4[\\x80-\\x8f])'; // all but the last two of four
+  const SEQUENCE = new RegExp(
+    `([\\xc2-\\xdf][\\x80-\\xbf]|${THIRD}[\\x80-\\xbf]|${FOURTH}[\\x80-\\xbf]{2})|${THIRD}|${FOURTH}[\\x80-\\xbf]?|[\\x80-\\xff]`, 'g');
+  const UNFINISHED = new RegExp(`(?:[\\xc2-\\xf4]|${THIRD}|${FOURTH}[\\x80-\\xbf]?)$`);
+  const repair = (bytes) => replace(bytes, SEQUENCE, (part, whole) => whole ?? '\xef\xbf\xbd');
+  const fromUtf8 = (bytes, fatal) => { // of a text of bytes; native when it is well-formed
+    try { return decodeText(fromBytes(bytes)); } catch { /* it is not */ }
+    if (fatal) throw new Failure('The encoded data was not valid for encoding utf-8');
+    return decodeText(fromBytes(repair(bytes)));
+  };
+  const decode = (text) => { // percent-decodes, then decodes UTF-8
     if (indexOf(text, '%') < 0) return text;
     const clean = replace(text, /%(?![\da-f]{2})/gi, () => '%25');
     try { return decodeText(clean); } catch { /* ill-formed UTF-8 */ }
-    const bytes = toBytes(replace(clean, /[^\0-\x7f]+/g, encodeText));
-    return decodeText(fromBytes(replace(bytes, SEQUENCE, (part, whole) => whole ?? '\xef\xbf\xbd')));
+    return fromUtf8(toBytes(replace(clean, /[^\0-\x7f]+/g, encodeText)), false);
   };
+
+  // ---- application/x-www-form-urlencoded: lists of [name, value] -----------------------------------------------
+  const parseForm = (text) => {
+    const list = [], parts = split(replace(text, /\+/g, () => ' '), '&');
+    for (let i = 0; i < parts.length; i++) {
+      if (parts[i] === '') continue;
+      const equals = indexOf(parts[i], '=');
+      list[list.length] = equals < 0 ? [decode(parts[i]), '']
+        : [decode(slice(parts[i], 0, equals)), decode(slice(parts[i], equals + 1))];
+    }
+    return list;
+  };
+  const encodeForm = (text) => replace(encode(text, FORM), /%20/g, () => '+');
+  const serialiseForm = (list) => {
+    let out = '';
+    for (let i = 0; i < list.length; i++) {
+      out += `${i > 0 ? '&' : ''}${encodeForm(list[i][0])}=${encodeForm(list[i][1])}`;
+    }
+    return out;
+  };
+
   // ---- hosts: a serialised host, or null for failure -----------------------------------------------------------
   const punycode = (label) => { // RFC 3492, section 6.3
     const points = [];
@@ -132,7 +162,8 @@
     return `${address >>> 24}.${address >>> 16 & 255}.${address >>> 8 & 255}.${address & 255}`;
   };
 
-  const OCTETS = /^(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])\.(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])\.(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])\.(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])$/;
+  const OCTET = '(0|[1-9]\\d?|1\\d\\d|2[0-4]\\d|25[0-5])';
+  const OCTETS = new RegExp(`^${OCTET}\\.${OCTET}\\.${OCTET}\\.${OCTET}$`);
   const ipv6 = (text) => {
     const halves = split(text, '::'), words = [];
     if (halves.length > 2) return null;
@@ -166,6 +197,15 @@
     return out;
   };
 
+  const colonAt = (text) => { // the one that ends a host; those in brackets belong to it
+    let inside = false;
+    for (let i = 0; i < text.length; i++) {
+      if (text[i] === '[') inside = true;
+      else if (text[i] === ']') inside = false;
+      else if (text[i] === ':' && !inside) return i;
+    }
+    return -1;
+  };
   const parseHost = (text, special) => {
     if (text[0] === '[') {
       const address = text[text.length - 1] === ']' ? ipv6(slice(text, 1, -1)) : null;
@@ -177,6 +217,7 @@
   };
   return {
     __proto__: null, uncurry, charCodeAt, indexOf, slice, split, lower, exec, radix, wellFormed, usv, test, replace, need,
-    encode, decode, fromUtf8, parseHost,
+    encode, decode, fromUtf8, UNFINISHED, C0, FRAGMENT, QUERY, SPECIAL_QUERY,
+    PATH, USERINFO, parseForm, serialiseForm, colonAt, parseHost,
   };
 }

@@ -1,187 +1,13 @@
-// URL and URLSearchParams of the URL Standard (url.spec.whatwg.org), for a realm that has V8 and nothing else.
-//
-// One expression: (define) => {...}; evaluate it before web.js, whose structuredClone refuses what is defined here.
-// What runs after program text uses captured intrinsics and iterates over no array of its own, so a program that
-// patches a prototype breaks itself and not this. Differences from the standard, all in host names (IDNA): mapping
-// is lower case + NFKC instead of the table of UTS #46, and neither bidi, joiners nor given "xn--" labels are checked.
-(define) => {
+// URL and URLSearchParams of the URL Standard (url.spec.whatwg.org). One expression; `strings` is the value of
+// strings.js, which also says what host names are not checked for. To be evaluated before web.js, whose
+// structuredClone refuses the classes that it finds. Members are not enumerable, unlike a browser's.
+(define, uint32, strings) => {
   'use strict';
-  const uncurry = Function.prototype.bind.bind(Function.prototype.call);
-  const string = String.prototype;
-  const charCodeAt = uncurry(string.charCodeAt), codePointAt = uncurry(string.codePointAt);
-  const indexOf = uncurry(string.indexOf), lastIndexOf = uncurry(string.lastIndexOf);
-  const slice = uncurry(string.slice), split = uncurry(string.split), lower = uncurry(string.toLowerCase);
-  const normalize = uncurry(string.normalize), wellFormed = uncurry(string.toWellFormed);
-  const exec = uncurry(RegExp.prototype.exec), radix = uncurry(Number.prototype.toString);
-  const sort = uncurry(Array.prototype.sort);
-  const { iterator, toStringTag } = Symbol;
-  const { defineProperty, getOwnPropertyDescriptor, ownKeys } = Reflect;
-  const { captureStackTrace } = Error, { floor } = Math;
-  const fromCodePoint = String.fromCodePoint, Failure = TypeError;
-  const encodeText = encodeURIComponent, decodeText = decodeURIComponent, toBytes = unescape, fromBytes = escape;
-
-  // ---- text --------------------------------------------------------------------------------------------------
-  const usv = (value) => wellFormed(`${value}`);
-  const test = (pattern, text) => exec(pattern, text) !== null;
-  const replace = (text, pattern, by) => { // a global pattern that matches no empty text
-    let out = '', at = 0, match;
-    pattern.lastIndex = 0;
-    while ((match = exec(pattern, text)) !== null) {
-      out += slice(text, at, match.index) + by(match[0], match[1]);
-      at = pattern.lastIndex;
-    }
-    return at === 0 ? text : out + slice(text, at);
-  };
-  const need = (given, wanted) => {
-    if (given < wanted) throw new Failure(`${wanted} argument${wanted > 1 ? 's' : ''} required, but only ${given} present`);
-  };
-
-  // The percent-encode sets of the standard, each as runs of what it encodes.
-  const C0 = /[\0-\x1f\x7f-\uffff]+/g;
-  const FRAGMENT = /[\0-\x20"<>`\x7f-\uffff]+/g;
-  const QUERY = /[\0-\x20"#<>\x7f-\uffff]+/g;
-  const SPECIAL_QUERY = /[\0-\x20"#<>'\x7f-\uffff]+/g;
-  const PATH = /[\0-\x20"#<>?^`{}\x7f-\uffff]+/g;
-  const USERINFO = /[\0-\x20"#<>?^`{}/:;=@[\\\]|\x7f-\uffff]+/g;
-  const FORM = /[^*\-.\w]+/g;
-  const KEPT = /[!'()~]/g; // encodeURIComponent keeps these (and * - . _, which no set holds)
-  const encodeKept = (c) => (c === '~' ? '%7E' : `%2${radix(charCodeAt(c, 0) & 15, 16)}`);
-  const encodeRun = (run) => replace(encodeText(run), KEPT, encodeKept);
-  const encode = (text, set) => replace(text, set, encodeRun);
-
-  // A maximal part of ill-formed UTF-8 in a text of bytes; group 1 is a well-formed sequence, to be stepped over.
-  const SEQUENCE = /([\xc2-\xdf][\x80-\xbf]|(?:\xe0[\xa0-\xbf]|\xed[\x80-\x9f]|[\xe1-\xec\xee\xef][\x80-\xbf])[\x80-\xbf]|(?:\xf0[\x90-\xbf]|[\xf1-\xf3][\x80-\xbf]|\xf4[\x80-\x8f])[\x80-\xbf]{2})|\xe0[\xa0-\xbf]|\xed[\x80-\x9f]|[\xe1-\xec\xee\xef][\x80-\xbf]|(?:\xf0[\x90-\xbf]|[\xf1-\xf3][\x80-\xbf]|\xf4[\x80-\x8f])[\x80-\xbf]?|[\x80-\xff]/g;
-  const decode = (text) => {
-    if (indexOf(text, '%') < 0) return text;
-    const clean = replace(text, /%(?![\da-f]{2})/gi, () => '%25');
-    try { return decodeText(clean); } catch { /* ill-formed UTF-8 */ }
-    const bytes = toBytes(replace(clean, /[^\0-\x7f]+/g, encodeText));
-    return decodeText(fromBytes(replace(bytes, SEQUENCE, (part, whole) => whole ?? '\xef\xbf\xbd')));
-  };
-
-  // ---- hosts: a serialised host, or null for failure -----------------------------------------------------------
-  const punycode = (label) => { // RFC 3492, section 6.3
-    const points = [];
-    let out = '';
-    for (let i = 0; i < label.length; i++) {
-      const point = codePointAt(label, i);
-      if (point > 0xffff) i++;
-      if (point < 128) out += label[i];
-      points[points.length] = point;
-    }
-    const basic = out.length;
-    if (basic > 0) out += '-';
-    const digit = (d) => 'abcdefghijklmnopqrstuvwxyz0123456789'[d];
-    for (let n = 128, delta = 0, bias = 72, done = basic; done < points.length; n++, delta++) {
-      let next = Infinity;
-      for (let i = 0; i < points.length; i++) if (points[i] >= n && points[i] < next) next = points[i];
-      delta += (next - n) * (done + 1);
-      n = next;
-      for (let i = 0; i < points.length; i++) {
-        if (points[i] < n) delta++;
-        if (points[i] !== n) continue;
-        let rest = delta;
-        for (let k = 36; ; k += 36) {
-          const t = k <= bias ? 1 : k >= bias + 26 ? 26 : k - bias;
-          if (rest < t) break;
-          out += digit(t + (rest - t) % (36 - t));
-          rest = floor((rest - t) / (36 - t));
-        }
-        out += digit(rest);
-        delta = floor(delta / (done === basic ? 700 : 2));
-        delta += floor(delta / ++done);
-        for (bias = 0; delta > 455; bias += 36) delta = floor(delta / 35);
-        bias += floor(36 * delta / (delta + 38));
-        delta = 0;
-      }
-    }
-    return out;
-  };
-
-  const fold = (text) => { // letter by letter: a final capital sigma is an ordinary one in a host name
-    let out = '';
-    for (let i = 0; i < text.length;) {
-      const letter = fromCodePoint(codePointAt(text, i));
-      i += letter.length;
-      out += lower(letter);
-    }
-    return normalize(out, 'NFKC');
-  };
-  const toAscii = (domain) => {
-    if (!test(/[^\0-\x7f]/, domain)) return lower(domain);
-    // Folded twice: compatibility forms of capitals become capitals first. What the table ignores goes in between.
-    const ignored = /[\xad\u034f\u180b-\u180f\u200b\u2060\u2064\ufe00-\ufe0f\ufeff]|\udb40[\udd00-\uddef]/g;
-    const folded = fold(replace(fold(domain), ignored, () => ''));
-    const labels = split(replace(folded, /\u3002/g, () => '.'), '.');
-    let out = '';
-    for (let i = 0; i < labels.length; i++) {
-      const label = labels[i], ascii = !test(/[^\0-\x7f]/, label);
-      // Unassigned, private and invisible characters and a leading combining mark are invalid in every table.
-      if (!ascii && test(/^xn--|^\p{M}|[[\p{C}\p{Z}\ufffc\ufffd]--[\u200c\u200d]]/v, label)) return null;
-      out += (i > 0 ? '.' : '') + (ascii ? label : `xn--${punycode(label)}`);
-    }
-    return out;
-  };
-
-  const ipv4 = (domain) => { // a domain that does not end in a number is returned as it is
-    const parts = split(domain, '.');
-    const count = parts.length > 1 && parts[parts.length - 1] === '' ? parts.length - 1 : parts.length;
-    if (!test(/^(?:\d+|0x[\da-f]*)$/, parts[count - 1])) return domain;
-    if (count > 4) return null;
-    let address = 0;
-    for (let i = 0; i < count; i++) {
-      const part = parts[i], size = i < count - 1 ? 256 : 256 ** (5 - count);
-      const number = part === '0x' ? 0 : test(/^(?:0x[\da-f]+|0|[1-9]\d*)$/, part) ? +part
-        : test(/^0[0-7]+$/, part) ? +`0o${part}` : NaN;
-      if (!(number < size)) return null;
-      address = address * size + number;
-    }
-    return `${address >>> 24}.${address >>> 16 & 255}.${address >>> 8 & 255}.${address & 255}`;
-  };
-
-  const OCTETS = /^(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])\.(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])\.(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])\.(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])$/;
-  const ipv6 = (text) => {
-    const halves = split(text, '::'), words = [];
-    if (halves.length > 2) return null;
-    let gap = 8; // where "::" stands
-    for (let h = 0; h < halves.length; h++) {
-      if (h === 1) gap = words.length;
-      const pieces = halves[h] === '' ? [] : split(halves[h], ':');
-      for (let i = 0; i < pieces.length; i++) {
-        const quad = h === halves.length - 1 && i === pieces.length - 1 ? exec(OCTETS, pieces[i]) : null;
-        if (quad !== null) {
-          words[words.length] = quad[1] * 256 + +quad[2];
-          words[words.length] = quad[3] * 256 + +quad[4];
-        } else if (test(/^[\da-f]{1,4}$/i, pieces[i])) words[words.length] = +`0x${pieces[i]}`;
-        else return null;
-      }
-    }
-    const missing = 8 - words.length;
-    if (gap === 8 && halves.length === 1 ? missing !== 0 : missing < 1) return null;
-    const word = (i) => (i < gap ? words[i] : i < gap + missing ? 0 : words[i - missing]);
-    let from = -1, longest = 1; // the first longest run of two zeros or more is left out
-    for (let i = 0; i < 8; i++) {
-      let end = i;
-      while (end < 8 && word(end) === 0) end++;
-      if (end - i > longest) { from = i; longest = end - i; }
-    }
-    let out = '';
-    for (let i = 0; i < 8; i++) {
-      if (i === from) { out += i === 0 ? '::' : ':'; i += longest - 1; }
-      else out += radix(word(i), 16) + (i < 7 ? ':' : '');
-    }
-    return out;
-  };
-
-  const parseHost = (text, special) => {
-    if (text[0] === '[') {
-      const address = text[text.length - 1] === ']' ? ipv6(slice(text, 1, -1)) : null;
-      return address === null ? null : `[${address}]`;
-    }
-    if (!special) return test(/[\0\t\n\r #/:<>?@[\\\]^|]/, text) ? null : encode(text, C0);
-    const domain = toAscii(decode(text));
-    return domain === null || domain === '' || test(/[\0-\x20#%/:<>?@[\\\]^|\x7f]/, domain) ? null : ipv4(domain);
-  };
+  const { uncurry, charCodeAt, indexOf, slice, split, lower, exec, usv, test, replace, need, encode, C0, FRAGMENT,
+    QUERY, SPECIAL_QUERY, PATH, USERINFO, parseForm, serialiseForm, colonAt, parseHost } = strings;
+  const lastIndexOf = uncurry(String.prototype.lastIndexOf), sort = uncurry(Array.prototype.sort);
+  const { iterator } = Symbol, { apply, defineProperty, getOwnPropertyDescriptor, ownKeys } = Reflect;
+  const { captureStackTrace } = Error, { stringify } = JSON, Failure = TypeError;
 
   // ---- the parser ----------------------------------------------------------------------------------------------
   // The standard's state machine, component by component: "#" and "?" end whatever they stand in, so fragment and
@@ -237,15 +63,6 @@
     if (+digits > 65535) return false;
     u.port = +digits === PORTS[u.protocol] ? null : +digits;
     return true;
-  };
-  const colonAt = (text) => { // the one that ends a host; those in brackets belong to it
-    let inside = false;
-    for (let i = 0; i < text.length; i++) {
-      if (text[i] === '[') inside = true;
-      else if (text[i] === ']') inside = false;
-      else if (text[i] === ':' && !inside) return i;
-    }
-    return -1;
   };
   const setHost = (u, text) => {
     const host = text === '' && isSpecial(u) ? null : parseHost(text, isSpecial(u));
@@ -341,7 +158,8 @@
     if (query !== null) setQuery(u, query);
     return fine ? u : null;
   };
-  const resolve = (url, base) => {
+  const resolve = (given, url, base) => {
+    need(given, 1);
     url = usv(url);
     const root = base === undefined ? null : parse(usv(base), null);
     return base !== undefined && root === null ? null : parse(url, root);
@@ -363,22 +181,217 @@
     return out + pathOf(u) + (u.query === null ? '' : `?${u.query}`) + (u.fragment === null ? '' : `#${u.fragment}`);
   };
 
-  // ---- application/x-www-form-urlencoded: lists of [name, value] -----------------------------------------------
-  const parseForm = (text) => {
-    const list = [], parts = split(replace(text, /\+/g, () => ' '), '&');
-    for (let i = 0; i < parts.length; i++) {
-      if (parts[i] === '') continue;
-      const equals = indexOf(parts[i], '=');
-      list[list.length] = equals < 0 ? [decode(parts[i]), '']
-        : [decode(slice(parts[i], 0, equals)), decode(slice(parts[i], equals + 1))];
+  const originOf = (u) => {
+    if (u.protocol === 'blob:') {
+      const inner = parse(pathOf(u), null);
+      return inner !== null && test(/^https?:$/, inner.protocol) ? originOf(inner) : 'null';
     }
-    return list;
+    return isSpecial(u) && u.protocol !== 'file:' ? `${u.protocol}//${hostOf(u)}` : 'null';
   };
-  const encodeForm = (text) => replace(encode(text, FORM), /%20/g, () => '+');
-  const serialiseForm = (list) => {
-    let out = '';
-    for (let i = 0; i < list.length; i++) {
-      out += `${i > 0 ? '&' : ''}${encodeForm(list[i][0])}=${encodeForm(list[i][1])}`;
+  const setCredential = (u, name, text) => { if (!hasNoHost(u)) u[name] = encode(text, USERINFO); };
+  const changeHost = (u, text, withPort) => {
+    if (isOpaque(u)) return;
+    text = untab(text);
+    text = slice(text, 0, exec(isSpecial(u) ? /[/\\?#]|$/ : /[/?#]|$/, text).index);
+    if (u.protocol === 'file:') { setFileHost(u, text); return; }
+    const colon = colonAt(text);
+    if (colon === 0 || (colon > 0 && !withPort)) return;
+    if (text === '' && (u.username !== '' || u.password !== '' || u.port !== null)) return;
+    if (setHost(u, colon < 0 ? text : slice(text, 0, colon)) && colon > 0) {
+      setPort(u, exec(/^\d*/, slice(text, colon + 1))[0]);
     }
-    return out;
   };
+
+  // ---- the classes ---------------------------------------------------------------------------------------------
+  let link; // a URLSearchParams that tells its URL of changes, or the next list of one
+  const walk = function* (listOf, pick) { // live: the list may change, or be another one, between two steps
+    for (let i = 0; i < listOf().length; i++) yield pick(listOf()[i]);
+  };
+  const matcher = (given, name, value) => {
+    need(given, 1);
+    name = usv(name);
+    if (value !== undefined) value = usv(value);
+    return (pair) => pair[0] === name && (value === undefined || pair[1] === value);
+  };
+  const isObject = (value) => (typeof value === 'object' && value !== null) || typeof value === 'function';
+  class URLSearchParams {
+    #list = [];
+    #changed = null;
+    static {
+      link = (params, list, changed) => {
+        params ??= new URLSearchParams();
+        params.#list = list;
+        params.#changed ??= changed;
+        return params;
+      };
+    }
+    constructor(init = '') {
+      if (!isObject(init)) {
+        const text = usv(init);
+        this.#list = parseForm(text[0] === '?' ? slice(text, 1) : text);
+        return;
+      }
+      const list = this.#list, method = init[iterator];
+      if (method !== undefined && method !== null) {
+        for (const pair of { __proto__: null, [iterator]: () => apply(method, init, []) }) {
+          const items = [];
+          if (!isObject(pair)) throw new Failure('Each pair must be iterable');
+          for (const item of pair) items[items.length] = usv(item);
+          if (items.length !== 2) throw new Failure('Each pair must have a name and a value');
+          list[list.length] = items;
+        }
+        return;
+      }
+      const names = ownKeys(init), at = { __proto__: null };
+      for (let i = 0; i < names.length; i++) {
+        if (!getOwnPropertyDescriptor(init, names[i])?.enumerable) continue;
+        const name = usv(names[i]), value = usv(init[names[i]]); // two names can become one by the repair of surrogates
+        at[name] ??= list.length;
+        list[at[name]] = [name, value];
+      }
+    }
+    #update(list) {
+      this.#list = list;
+      this.#changed?.(serialiseForm(list));
+    }
+    #where(keep) {
+      const list = this.#list, kept = [];
+      for (let i = 0; i < list.length; i++) if (keep(list[i])) kept[kept.length] = list[i];
+      return kept;
+    }
+    get size() { return this.#list.length; }
+    append(name, value) {
+      need(arguments.length, 2);
+      const list = this.#list;
+      list[list.length] = [usv(name), usv(value)];
+      this.#update(list);
+    }
+    delete(name, value = undefined) {
+      const match = matcher(arguments.length, name, value);
+      this.#update(this.#where((pair) => !match(pair)));
+    }
+    get(name) {
+      const found = this.#where(matcher(arguments.length, name));
+      return found.length > 0 ? found[0][1] : null;
+    }
+    getAll(name) {
+      const found = this.#where(matcher(arguments.length, name));
+      for (let i = 0; i < found.length; i++) found[i] = found[i][1];
+      return found;
+    }
+    has(name, value = undefined) { return this.#where(matcher(arguments.length, name, value)).length > 0; }
+    set(name, value) {
+      need(arguments.length, 2);
+      const made = [usv(name), usv(value)];
+      let placed = false;
+      const list = this.#where((pair) => {
+        if (pair[0] !== made[0]) return true;
+        if (placed) return false;
+        pair[1] = made[1];
+        return (placed = true);
+      });
+      if (!placed) list[list.length] = made;
+      this.#update(list);
+    }
+    sort() { this.#update(sort(this.#list, (a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0))); }
+    forEach(callback, thisArg = undefined) {
+      if (typeof callback !== 'function') throw new Failure('forEach needs a function');
+      for (let i = 0; i < this.#list.length; i++) apply(callback, thisArg, [this.#list[i][1], this.#list[i][0], this]);
+    }
+    keys() { return this.#walk((pair) => pair[0]); }
+    values() { return this.#walk((pair) => pair[1]); }
+    entries() { return this.#walk((pair) => [pair[0], pair[1]]); }
+    #walk(pick) { return walk(() => this.#list, pick); }
+    toString() { return serialiseForm(this.#list); }
+    get [Symbol.toStringTag]() { return 'URLSearchParams'; }
+  }
+  defineProperty(URLSearchParams.prototype, iterator, {
+    value: URLSearchParams.prototype.entries, writable: true, enumerable: false, configurable: true,
+  });
+
+  class URL {
+    #u;
+    #params = null;
+    constructor(url, base = undefined) {
+      const u = resolve(arguments.length, url, base);
+      if (u === null) {
+        const shown = (text) => stringify(slice(usv(text), 0, 200));
+        const error = new Failure(`Invalid URL: ${shown(url)}${base === undefined ? '' : ` with base ${shown(base)}`}`);
+        captureStackTrace(error, URL); // so that it starts in the program
+        throw error;
+      }
+      this.#u = u;
+    }
+    static canParse(url, base = undefined) { return resolve(arguments.length, url, base) !== null; }
+    static parse(url, base = undefined) {
+      const u = resolve(arguments.length, url, base);
+      if (u === null) return null;
+      const made = new URL('a:');
+      made.#u = u;
+      return made;
+    }
+
+    get href() { return hrefOf(this.#u); }
+    set href(value) {
+      const u = parse(usv(value), null);
+      if (u === null) throw new Failure(`Invalid URL: ${stringify(slice(usv(value), 0, 200))}`);
+      this.#u = u;
+      link(this.searchParams, parseForm(u.query ?? ''), null);
+    }
+    get origin() { return originOf(this.#u); }
+    get protocol() { return this.#u.protocol; }
+    set protocol(value) {
+      const u = this.#u, scheme = exec(/^[a-z][a-z\d+.-]*:/i, `${untab(usv(value))}:`);
+      if (scheme === null) return;
+      const protocol = lower(scheme[0]);
+      if (isSpecial(u) !== protocol in PORTS) return;
+      if (protocol === 'file:' && (u.username !== '' || u.password !== '' || u.port !== null)) return;
+      if (u.protocol === 'file:' && u.host === '') return;
+      u.protocol = protocol;
+      if (u.port === PORTS[protocol]) u.port = null;
+    }
+    get username() { return this.#u.username; }
+    set username(value) { setCredential(this.#u, 'username', usv(value)); }
+    get password() { return this.#u.password; }
+    set password(value) { setCredential(this.#u, 'password', usv(value)); }
+    get host() { return hostOf(this.#u); }
+    set host(value) { changeHost(this.#u, usv(value), true); }
+    get hostname() { return this.#u.host ?? ''; }
+    set hostname(value) { changeHost(this.#u, usv(value), false); }
+    get port() { return this.#u.port === null ? '' : `${this.#u.port}`; }
+    set port(value) {
+      value = usv(value);
+      if (hasNoHost(this.#u)) return;
+      if (value === '') this.#u.port = null;
+      else setPort(this.#u, exec(/^\d*/, untab(value))[0]);
+    }
+    get pathname() { return pathOf(this.#u); }
+    set pathname(value) {
+      const u = this.#u, text = untab(usv(value));
+      if (isOpaque(u)) return;
+      u.path = [];
+      if (text !== '' || isSpecial(u)) startPath(u, text);
+      else if (u.host === null) u.path[0] = '';
+    }
+    get search() { return this.#u.query === null || this.#u.query === '' ? '' : `?${this.#u.query}`; }
+    set search(value) {
+      const text = usv(value), query = text[0] === '?' ? slice(text, 1) : text;
+      if (text === '') this.#u.query = null;
+      else setQuery(this.#u, untab(query));
+      link(this.searchParams, parseForm(query), null);
+    }
+    get searchParams() {
+      return this.#params ??= link(null, parseForm(this.#u.query ?? ''), (query) => { this.#u.query = query || null; });
+    }
+    get hash() { return this.#u.fragment === null || this.#u.fragment === '' ? '' : `#${this.#u.fragment}`; }
+    set hash(value) {
+      const text = usv(value);
+      this.#u.fragment = text === '' ? null : encode(untab(text[0] === '#' ? slice(text, 1) : text), FRAGMENT);
+    }
+    toString() { return hrefOf(this.#u); }
+    toJSON() { return hrefOf(this.#u); }
+    get [Symbol.toStringTag]() { return 'URL'; }
+  }
+  define('URL', URL);
+  define('URLSearchParams', URLSearchParams);
+}
