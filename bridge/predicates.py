@@ -27,7 +27,7 @@ _TEXT: Final = frozenset({"starts_with", "ends_with", "matches"})
 _MISSING: Final = object()
 
 
-class Undecidable(Exception):  # noqa: N818 - not an error of anyone: the arguments do not answer the question
+class Undecidable(Exception):
     """A comparison has no answer for these arguments; the text says why and holds no argument."""
 
 
