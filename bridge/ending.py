@@ -79,7 +79,8 @@ def exceeded(limit: LimitName, message: str, run: Run) -> Ending:
         "memory_bytes": "keep less at once: take what you need of each reply and drop the rest",
     }
     line = last.line if last is not None and limit == "calls" else None
-    return _failed("limit", f"{message} ({limit})", limit=limit, line=line, hint=hints.get(limit, ""), status="exceeded")
+    hint = hints.get(limit, "")
+    return _failed("limit", f"{message} ({limit})", limit=limit, line=line, hint=hint, status="exceeded")
 
 
 def died(death: Death, limits: Limits, run: Run) -> Ending:
@@ -279,5 +280,3 @@ def _about_value(run: Run, end: Ending, value: Any) -> list[Notice]:
             return []
         return [Notice("string_was_json", "the value is JSON text: return the value itself, without JSON.stringify")]
     return []
-
-

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.from_thread
@@ -81,7 +81,7 @@ class Executor:
 
     # ---- life -----------------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Executor:
+    async def __aenter__(self) -> Self:
         if self._stack is not None:
             raise StateError("this executor is open already")
         if self._own:
@@ -103,13 +103,13 @@ class Executor:
             raise
         return self
 
-    async def __aexit__(self, *error: Any) -> None:
+    async def __aexit__(self, *error: object) -> None:
         stack, self._stack = self._stack, None
         if stack is not None:
-            await stack.__aexit__(*error)
+            await stack.__aexit__(*error)  # pyright: ignore[reportArgumentType]  the three that a with block gives
 
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[TaskGroup]:
+    async def _running(self) -> AsyncGenerator[TaskGroup]:
         async with anyio.create_task_group() as tasks:
             try:
                 yield tasks
@@ -122,7 +122,7 @@ class Executor:
                     tasks.cancel_scope.cancel()
         self._tasks = None
 
-    def __enter__(self) -> Executor:
+    def __enter__(self) -> Self:
         """For code without an event loop: one thread runs it, as long as the block lasts."""
         self._sync = ExitStack()
         try:
@@ -133,10 +133,10 @@ class Executor:
             raise
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         sync, self._sync, self._portal = self._sync, None, None
         if sync is not None:
-            sync.__exit__(*error)
+            sync.__exit__(*error)  # pyright: ignore[reportArgumentType]  the three that a with block gives
 
     # ---- what a model is told ---------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Executor:
             **options: As for `start`.
 
         Returns:
-            The result. `paused` when something waits for people or the application: `resume` the run with its id.
+            The result. `paused` when something waits for people or the application: `resume` goes on.
 
         Raises:
             SandboxError: V8 or the walls are not there.
@@ -273,9 +273,7 @@ class Executor:
         if self._gate is None or versions != self._versions:
             if self.servers:
                 self._catalog = Catalog(
-                    tool
-                    for given in self._given
-                    for tool in (given.tools if is_server(given) else (given,))
+                    tool for given in self._given for tool in (given.tools if is_server(given) else (given,))
                 )
             self._gate, self._versions = Gate(self._catalog, self.policy, self.grants), versions
         return self._gate
@@ -291,5 +289,3 @@ class Executor:
 def is_server(tool: Any) -> bool:
     """Whether it is an MCP server rather than a tool; asked without importing the SDK."""
     return hasattr(tool, "start") and hasattr(tool, "tools") and hasattr(tool, "identity")
-
-

@@ -22,6 +22,7 @@ from bridge.tools import Caller, Catalog, Entry, ToolContext
 from sandbox import Call, Limits, Notice, Rejected, Reply, Resolved
 
 log: Final = logging.getLogger("sandbridge")
+DETAILS_BYTES: Final = 100_000  # of an error; more is data, which belongs into a reply
 PROGRESS_CEILING: Final = 10  # a call that reports progress may take this many times its deadline
 
 
@@ -114,7 +115,11 @@ class Gate:
                 value = await tool.handler(
                     call.executed,
                     ToolContext(
-                        run_id=run_id, call_id=call.id, idempotency_key=call.id, caller_context=context, progress=progress
+                        run_id=run_id,
+                        call_id=call.id,
+                        idempotency_key=call.id,
+                        caller_context=context,
+                        progress=progress,
                     ),
                 )
                 return self.answered(call, value, limits)
@@ -211,8 +216,6 @@ def rejected(call: CallState, outcome: Any, error: ToolError, *, own: bool = Tru
         details = replies.digits_kept(replies.encode(error.details))[0]
     except ToolError:
         details = b"null"
-    return Rejected(
-        call.number, code, call.entry.name, call.error_message, error.retryable, msgspec.Raw(details[:100_000] if len(details) <= 100_000 else b"null")
-    )
-
-
+    if len(details) > DETAILS_BYTES:
+        details = b"null"
+    return Rejected(call.number, code, call.entry.name, call.error_message, error.retryable, msgspec.Raw(details))

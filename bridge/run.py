@@ -1,4 +1,4 @@
-"""One run: drives a worker wave by wave, sends its calls through the gate, and pauses when only people are waited for."""
+"""One run: drives a worker wave by wave, sends its calls through the gate, pauses when only people are waited for."""
 
 from __future__ import annotations
 
@@ -111,11 +111,11 @@ class Run:
         """Give verdicts and answers by call id, and go on to the next pause or to the end. Partial answers are fine.
 
         Args:
-            answers: `Approve`, `Deny`, `Edit`, `Answer`, `Defer`, or a `ToolError` for any waiting call; a bare value is
-                `Answer`, and only for a client-owned call.
+            answers: `Approve`, `Deny`, `Edit`, `Answer`, `Defer`, or a `ToolError` for any waiting call; a bare value
+                is `Answer`, and only for a client-owned call.
 
         Raises:
-            StateError: The run is not paused, an id does not wait, or a verdict does not fit. Nothing was applied.
+            StateError: The run is not paused, an id does not wait, or a verdict does not fit; nothing was applied.
         """
         if self.status != "paused":
             raise StateError(f"run {self.id} is {self.status}: only a paused run can be resumed")
@@ -124,7 +124,9 @@ class Run:
         for call_id, answer in answers.items():
             call = waiting.get(call_id)
             if call is None:
-                raise StateError(f"call {call_id} does not wait in run {self.id}; waiting: {', '.join(waiting) or 'none'}")
+                raise StateError(
+                    f"call {call_id} does not wait in run {self.id}; waiting: {', '.join(waiting) or 'none'}"
+                )
             verdicts[call_id] = self._verdict(call, answer)
         for call_id, verdict in verdicts.items():
             self._apply(waiting[call_id], verdict)
@@ -280,7 +282,9 @@ class Run:
             call.asked_at = time.time()
             call.expires_at = call.asked_at + self.limits.expires_s
             if call.stage == "asked":
-                self.emit(ApprovalAsked(run_id=self.id, call_id=call.id, parent=self.id, tool=call.entry.name, line=call.line))
+                self.emit(
+                    ApprovalAsked(run_id=self.id, call_id=call.id, parent=self.id, tool=call.entry.name, line=call.line)
+                )
 
     async def _next_replies(self) -> list[Reply] | None:
         """Wait for what the program waits for; None when the run has ended instead."""
@@ -341,7 +345,9 @@ class Run:
     async def _perform(self, call: CallState) -> None:
         try:
             with self._in_flight[call.number]:
-                self._ready.append(await self.gate.perform(call, run_id=self.id, limits=self.limits, context=self._context))
+                self._ready.append(
+                    await self.gate.perform(call, run_id=self.id, limits=self.limits, context=self._context)
+                )
         finally:
             del self._in_flight[call.number]
             self._finished(call)
@@ -484,8 +490,10 @@ class Run:
             self._ready.append(refusal(call))
             self._finished(call)
             return True
-        call.entry = msgspec.structs.replace(call.entry, tool=live) if isinstance(call.entry, msgspec.Struct) else Entry(
-            tool=live, name=call.entry.name, path=call.entry.path
+        call.entry = (
+            msgspec.structs.replace(call.entry, tool=live)
+            if isinstance(call.entry, msgspec.Struct)
+            else Entry(tool=live, name=call.entry.name, path=call.entry.path)
         )
         call.definition_changed = True
         return True

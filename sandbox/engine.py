@@ -107,7 +107,9 @@ def load(v8_flags: list[str]) -> ctypes.CDLL:
         getattr(dll, function).restype = result
     version = dll.mr_v8_version().decode()
     if version != VERSION:
-        raise EngineUnavailable(f"V8 is {version}, but this release was reviewed with {VERSION}: pin mini-racer==0.14.1")
+        raise EngineUnavailable(
+            f"V8 is {version}, but this release was reviewed with {VERSION}: pin mini-racer==0.14.1"
+        )
     dll.mr_init_v8(" ".join(v8_flags).encode(), str(folder / "icudtl.dat").encode())
     return dll
 
@@ -147,7 +149,7 @@ class Isolate:
         return data
 
     def set(self, holder: Handle, key: Handle, value: bytes | Handle) -> None:
-        """Write a property of an object that *we* made; its setter must not throw. Microtasks drain before it returns."""
+        """Write a property of an object that *we* made; its setter must not throw. Microtasks then drain."""
         raw = value.raw if isinstance(value, Handle) else self._string(value)
         self._take(self._dll.mr_set_object_item(self._context, holder.raw, key.raw, raw))
         if not isinstance(value, Handle):

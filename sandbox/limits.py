@@ -43,8 +43,8 @@ class Limits:
     Attributes:
         cpu_s: CPU seconds of the worker, all threads; waiting costs nothing. Kernel: ITIMER_PROF ends the process,
             RLIMIT_CPU (whole seconds) stands behind it for code that blocks signals, the host's deadline behind both.
-        wall_s: Seconds while the program computes, a timer is pending or a call that the host runs is in flight. It
-            stands still while only people or the application are waited for. Host.
+        wall_s: Seconds while the program computes, a timer is pending or a call that the host runs is in flight.
+            Stands still while only people or the application are waited for. Host.
         memory_bytes: What a program may add to a worker that is ready. V8's heap limit, the host's watchdog on resident
             memory (buffers, ICU and JSON text are outside V8's heap), RLIMIT_DATA above both.
         source_bytes: Program text. Host, before sending.
@@ -86,7 +86,7 @@ class Limits:
                 kind = "a whole number" if whole else "a number of seconds"
                 raise TypeError(f"Limits.{field.name} must be {kind}, not {value!r}")
             if not math.isfinite(value) or value <= 0:
-                raise ValueError(f"Limits.{field.name} must be positive and finite, not {value!r}: no limit can be unset")
+                raise ValueError(f"Limits.{field.name} must be positive and finite, not {value!r}: none can be unset")
         for inner in ("argument_bytes", "reply_bytes", "value_bytes", "source_bytes"):
             # A message carries one of these, escaped, with its envelope: at most half of a frame keeps that true.
             if getattr(self, inner) * 2 > self.frame_bytes:
@@ -95,7 +95,7 @@ class Limits:
                     f"but frame_bytes={self.frame_bytes}: raise frame_bytes or lower {inner}"
                 )
         if self.memory_bytes < 8 * MiB:
-            raise ValueError(f"Limits.memory_bytes must be at least {8 * MiB} (8 MiB), not {self.memory_bytes}: V8 needs it")
+            raise ValueError(f"Limits.memory_bytes must be at least {8 * MiB} (8 MiB), not {self.memory_bytes}")
 
     def lowered(self, other: Limits) -> Limits:
         """The smaller of the two, field by field: what holds when a run asks for `other` under an executor's limits."""

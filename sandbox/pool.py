@@ -6,9 +6,9 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -94,7 +94,7 @@ class Sandbox:
         if self._fork and self._origin is None:
             self._origin = Zygote(self._settings)
 
-    async def __aenter__(self) -> Sandbox:
+    async def __aenter__(self) -> Self:
         self._slots = anyio.Semaphore(self.max_workers)
         self._places = anyio.Semaphore(self.max_waiting)
         self._wanted, self._busy, self._renewing = anyio.Event(), anyio.Event(), anyio.Lock()
@@ -116,7 +116,7 @@ class Sandbox:
         await self._shut()
 
     @asynccontextmanager
-    async def worker(self) -> AsyncIterator[Worker]:
+    async def worker(self) -> AsyncGenerator[Worker]:
         """A fresh worker for one program; it is killed and reaped afterwards, however the block is left.
 
         Waits when `max_waiting` workers exist.

@@ -126,7 +126,8 @@ class Worker:
             if self._born.pidfd >= 0:
                 await anyio.wait_readable(self._born.pidfd)
                 os.close(self._born.pidfd)
-            return self._read(await self.origin.reap(self.pid))
+            ended = await self.origin.reap(self.pid)
+        return self._read(ended)
 
     def _read(self, ended: Exit) -> Death:
         """Read how the process ended. Only the host names a limit: what a program says of itself is not heard here."""
@@ -233,4 +234,3 @@ class Worker:
     @staticmethod
     def _wave(message: FromWorker | None) -> Wave | None:
         return message if isinstance(message, Wave) else None
-
