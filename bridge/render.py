@@ -94,7 +94,7 @@ def render(parts: Parts, max_bytes: int) -> tuple[str, bool]:
         return "\n".join([first, *(section.within(section.size) for section in sections)]), False
     first = _status_line(parts, hidden_logs, ", truncated")
     announcement = (
-        f'{LABEL} truncated: the whole is {full:,} bytes, the limit {max_bytes:,}; "... N more" stands for what is left '
+        f'{LABEL} truncated: the whole is {full:,} bytes, the limit {max_bytes:,}; "... N more" marks what is left '
         "out; return less: filter, count, slice"
     )
     if parts.handle:
