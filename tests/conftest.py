@@ -19,4 +19,4 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 def cases(name: str) -> list[dict[str, Any]]:
     """The rows of a case file in tests/data."""
-    return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text("utf-8").split("\n") if line]

@@ -10,7 +10,7 @@ expose('ToolError', ToolError);
 const toolError = (reply, call) => {
   const e = new E(reply.message);
   setPrototypeOf(e, ToolError.prototype);
-  const visible = (name, value) => defineProperty(e, name, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+  const visible = (name, value) => defineProperty(e, name, own(value));
   visible('code', reply.code);
   visible('tool', reply.tool);
   visible('retryable', hasOwn(reply, 'retryable') ? reply.retryable : false);
@@ -25,7 +25,7 @@ const callTool = (name, given) => {
   // The program's getters, traps and toJSON run here, once, before any call exists; a primitive string comes out.
   let text = '[', left = limits.argument_bytes;
   for (let i = 0; i < given.length; i++) {
-    const one = writer(true, left)(given[i], 'argument' + (i ? ' ' + (i + 1) : ''));
+    const one = writer(true, left, 'argument' + (i ? ' ' + (i + 1) : ''))(given[i]);
     text += (i ? ',' : '') + (one === undefined ? 'null' : one);
     left = limits.argument_bytes - text.length;
   }
@@ -127,13 +127,15 @@ expose('image', opaque('image', (given) => {
   }
   emit('images', '{"mime_type":' + quote(type) + ',"data":' + quote(data) + ',"handle":' + quote(handle) + '}');
 }));
+const FLAT = 1 << 22; // to slice a longer string would flatten it, which may take more memory than there is
+const beginning = (s) => (s.length > FLAT ? '[a string of ' + s.length + ' characters]' : slice(s, 0, logLeft + 1));
 const console = create(null);
 for (const level of ['log', 'info', 'warn', 'error', 'debug']) {
   const write = (...given) => {
     if (logLeft <= 0 || over) { droppedLogs++; return; }
     let line = '';
     for (let i = 0; i < given.length && line.length <= logLeft; i++) {
-      line += (i ? ' ' : '') + (typeof given[i] === 'string' ? slice(given[i], 0, logLeft + 1) : shown(given[i]));
+      line += (i ? ' ' : '') + (typeof given[i] === 'string' ? beginning(given[i]) : shown(given[i]));
     }
     const json = quote(slice(line, 0, logLeft));
     logLeft -= utf8(json) + 16; // a line costs its envelope too: many empty ones are a flood as well
@@ -176,7 +178,7 @@ const complete = (v) => {
   let json;
   try {
     if (typeof v === 'object' && v !== null && isError(v)) notice('error_value', 'the program returned an Error object: throw it, or return what you found');
-    json = writer(false, limits.value_bytes)(v, '$');
+    json = writer(false, limits.value_bytes, '$')(v);
   } catch (e) { fail(e); return; }
   finish('{"type":"returned"' + (json === undefined ? '' : ',"value":' + json) + '}');
 };
@@ -235,7 +237,7 @@ defineProperty(P, 'reject', hidden({ reject(reason) {
   const p = rejecting(this, reason);
   if (this === P && lost.length < 100) {
     const entry = { __proto__: null, heard: false, message: briefly(reason), line: here().line };
-    defineProperty(lost, lost.length, { __proto__: null, value: entry, writable: true, enumerable: true, configurable: true });
+    append(lost, entry);
     defineProperty(p, 'constructor', { __proto__: null, configurable: true, enumerable: false, set: undefined,
       get: opaque('constructor', () => { entry.heard = true; return P; }) });
   }

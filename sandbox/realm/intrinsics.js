@@ -20,13 +20,21 @@ const mapSize = uncurry(getOwnPropertyDescriptor(Map.prototype, 'size').get), ma
 const setSize = uncurry(getOwnPropertyDescriptor(Set.prototype, 'size').get), setEach = uncurry(Set.prototype.forEach);
 const typedTag = uncurry(getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), Symbol.toStringTag).get);
 const typedLength = uncurry(getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), 'length').get);
+const S = Set, setHas = uncurry(Set.prototype.has), setAdd = uncurry(Set.prototype.add), setDelete = uncurry(Set.prototype.delete);
 const privateMap = () => {
   const map = new WeakMap();
   return { __proto__: null, get: bind.call(map.get, map), set: bind.call(map.set, map) };
 };
 
+const privateSet = () => { // three bound methods for each would cost more than they guard
+  const set = new S();
+  return { __proto__: null, has: (x) => setHas(set, x), add: (x) => setAdd(set, x), delete: (x) => setDelete(set, x) };
+};
+
 // A descriptor made after program text needs a null prototype: an inherited `get` would make it an accessor.
 const hidden = (value) => ({ __proto__: null, value, writable: true, enumerable: false, configurable: true });
+const own = (value) => ({ __proto__: null, value, writable: true, enumerable: true, configurable: true });
+const append = (list, value) => defineProperty(list, list.length, own(value)); // push() and index setters can be patched
 const locked = (value, enumerable) => ({ __proto__: null, value, writable: false, enumerable, configurable: false });
 const expose = (name, value) => defineProperty(G, name, hidden(value));
 const opaque = (name, f) => { // a function whose source and machinery are not shown
@@ -42,4 +50,3 @@ for (const name of ['WebAssembly', 'SharedArrayBuffer', 'Atomics', 'Finalization
 }
 defineProperty(E, 'prepareStackTrace', locked(undefined, false)); // its call sites hand out the global
 defineProperty(E, 'stackTraceLimit', locked(10, false));
-

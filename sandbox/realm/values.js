@@ -50,106 +50,115 @@ const briefly = (e) => { // what a thrown value says; never throws
 };
 // Writes one value. Strict: arguments, where what JSON cannot say is refused. Lenient: values, where it is converted
 // and noted, and what is over the budget is cut so that the rest stays valid JSON.
-const writer = (strict, budget) => {
-  const ancestors = create(null), notes = create(null);
+const writer = (strict, budget, root) => {
+  const inside = privateSet(), trail = create(null), notes = create(null);
   let left = budget, cut = false, noted = 0;
-  const note = (path, what) => { if (noted++ < 5) notes[noted] = path + ' ' + what; };
+  const path = (depth) => { // of the value at this depth; made only when somebody has to be told
+    let text = root;
+    for (let i = 1; i <= depth; i++) {
+      const step = trail[i];
+      if (step !== undefined) text += typeof step === 'number' ? '[' + step + ']' : '.' + slice(step, 0, 40);
+    }
+    return slice(text, 0, 300);
+  };
+  const note = (depth, what) => { if (noted++ < 5) notes[noted] = path(depth) + ' ' + what; };
   const spend = (bytes) => {
     left -= bytes;
-    if (left < 0) {
-      if (strict) throw new RE('the arguments are larger than ' + budget + ' bytes (argument_bytes): send less, or a reference');
-      cut = true;
-    }
+    if (left >= 0) return;
+    if (strict) throw new RE('the arguments are larger than ' + budget + ' bytes (argument_bytes): send less, or a reference');
+    cut = true;
   };
-  const string = (text, path) => {
+  const string = (text) => {
     if (text.length > left && !strict) { // cut before quoting: a long string may not fit into memory twice
       cut = true;
-      const kept = max(0, min(text.length, floor(left / 3)));
-      text = slice(text, 0, kept) + '... ' + (text.length - kept) + ' more characters';
+      const kept = text.length > 8 * budget ? 0 : max(0, floor(left / 3)); // to slice a huge one would flatten it
+      text = (kept > 0 ? slice(text, 0, kept) : '') + '... ' + (text.length - kept) + ' more characters';
     } else if (strict) spend(text.length);
     const quoted = quote(text);
     spend(strict ? utf8(quoted) - text.length : utf8(quoted));
     return quoted;
   };
-  const thrown = (e, path) => {
+  const thrown = (e, depth) => {
     if (strict) throw e;
-    note(path, 'throws');
+    note(depth, 'throws');
     return quote('[Throws: ' + briefly(e) + ']');
   };
-  const write = (v, path, depth) => {
+  const write = (v, depth) => {
     switch (typeof v) {
-      case 'string': return string(v, path);
+      case 'string': return string(v);
       case 'boolean': spend(5); return v ? 'true' : 'false';
       case 'number': {
-        if (isFinite(v)) { const text = '' + v; spend(text.length + 1); return text === '-0' ? '0' : text; }
-        if (strict) throw new TE(path + ' is ' + v + ', which JSON cannot say: send a finite number or null');
-        spend(5); note(path, 'was ' + v + ' and became null');
+        if (isFinite(v)) { const text = '' + v; spend(text.length); return text; }
+        if (strict) throw new TE(path(depth) + ' is ' + v + ', which JSON cannot say: send a finite number or null');
+        spend(5); note(depth, 'was ' + v + ' and became null');
         return 'null';
       }
       case 'bigint':
-        if (strict) throw new TE(path + ' is a BigInt, which JSON cannot say: send String(value) or Number(value)');
-        note(path, 'was a BigInt and became a string');
-        return string(bigintText(v), path);
+        if (strict) throw new TE(path(depth) + ' is a BigInt, which JSON cannot say: send String(value) or Number(value)');
+        note(depth, 'was a BigInt and became a string');
+        return string(bigintText(v));
       case 'undefined': return undefined;
       case 'object': break;
       default:
-        if (!strict) note(path, 'is a ' + typeof v + ' and was dropped');
+        if (!strict) note(depth, 'is a ' + typeof v + ' and was dropped');
         return undefined;
     }
-    if (v === null) { spend(5); return 'null'; }
+    if (v === null) { spend(4); return 'null'; }
+    spend(2);
     if (depth > DEPTH) {
-      if (strict) throw new RE(path + ' is nested more than ' + DEPTH + ' levels deep');
+      if (strict) throw new RE(path(depth) + ' is nested more than ' + DEPTH + ' levels deep');
       cut = true;
       return quote('... deeper than ' + DEPTH + ' levels');
     }
-    for (let i = 0; i < depth; i++) {
-      if (ancestors[i] !== v) continue;
-      if (strict) throw new TE(path + ' refers back to an object that contains it, which JSON cannot say');
-      note(path, 'refers back to an object that contains it');
+    if (inside.has(v)) {
+      if (strict) throw new TE(path(depth) + ' refers back to an object that contains it, which JSON cannot say');
+      note(depth, 'refers back to an object that contains it');
       return quote('[Circular]');
     }
-    ancestors[depth] = v;
-    try { return object(v, path, depth); } catch (e) { return thrown(e, path); }
+    inside.add(v);
+    try { return object(v, depth); } catch (e) { return thrown(e, depth); } finally { inside.delete(v); }
   };
-  const object = (v, path, depth) => {
-    let proto = getPrototypeOf(v);
+  const same = (v, depth) => { trail[depth + 1] = undefined; return write(v, depth + 1); }; // another form of one value
+  const object = (v, depth) => {
+    const proto = getPrototypeOf(v);
     if (!strict && proto !== ObjectPrototype && proto !== null && !isArray(v)) {
-      const special = unusual(v, path, depth);
+      const special = unusual(v, depth);
       if (special !== null) return special;
     }
     const convert = v.toJSON;
     if (typeof convert === 'function') {
       const made = apply(convert, v, ['']);
-      if (typeof made !== 'object' || made === null) return write(made, path, depth + 1);
+      if (typeof made !== 'object' || made === null) return same(made, depth);
       v = made;
     }
     if (isRawJSON !== undefined && isRawJSON(v)) { const raw = stringify(v); spend(utf8(raw)); return raw; }
     if (strict) { // boxed primitives, as JSON.stringify has them
-      const boxed = unbox(v);
-      if (boxed !== undefined) return write(boxed, path, depth + 1);
+      const boxed = isArray(v) || getPrototypeOf(v) === ObjectPrototype ? undefined : unbox(v);
+      if (boxed !== undefined) return same(boxed, depth);
     }
-    if (isArray(v)) return list(v, v.length, path, depth);
+    if (isArray(v)) return list(v, v.length, depth);
     const names = keys(v);
     let text = '{', sep = '';
     for (let i = 0; i < names.length; i++) {
-      const name = names[i], at = path + '.' + slice(name, 0, 40);
+      const name = names[i];
       if (cut) { text += sep + quote('...') + ':' + quote((names.length - i) + ' more keys'); break; }
+      trail[depth + 1] = name;
       let member;
-      try { member = write(v[name], at, depth + 1); } catch (e) { member = thrown(e, at); }
+      try { member = write(v[name], depth + 1); } catch (e) { member = thrown(e, depth + 1); }
       if (member === undefined) continue;
       spend(2);
-      text += sep + string(name, at) + ':' + member;
+      text += sep + string(name) + ':' + member;
       sep = ',';
     }
     return text + '}';
   };
-  const list = (v, length, path, depth) => {
+  const list = (v, length, depth) => {
     let text = '[';
     for (let i = 0; i < length; i++) {
       if (cut) { text += (i ? ',' : '') + quote('... ' + (length - i) + ' more items'); break; }
-      const at = path + '[' + i + ']';
+      trail[depth + 1] = i;
       let item;
-      try { item = write(v[i], at, depth + 1); } catch (e) { item = thrown(e, at); }
+      try { item = write(v[i], depth + 1); } catch (e) { item = thrown(e, depth + 1); }
       spend(1);
       text += (i ? ',' : '') + (item === undefined ? 'null' : item);
     }
@@ -159,34 +168,33 @@ const writer = (strict, budget) => {
     for (let i = 0; i < boxes.length; i++) { try { return boxes[i](v); } catch { /* not one of these */ } }
     return undefined;
   };
-  const unusual = (v, path, depth) => { // null: nothing special about it
-    if (isError(v)) return write({ __proto__: null, name: ownText(v.name, 'Error'), message: ownText(v.message, '') }, path, depth + 1);
-    const tag = typedTag(v);
-    if (tag !== undefined) return list(v, typedLength(v), path, depth);
+  const unusual = (v, depth) => { // null: nothing special about it
+    if (isError(v)) return same({ __proto__: null, name: ownText(v.name, 'Error'), message: ownText(v.message, '') }, depth);
+    if (typedTag(v) !== undefined) return list(v, typedLength(v), depth);
     if (has(mapSize, v)) {
       const plain = create(null), pairs = [];
       let named = true;
       mapEach(v, (value, key) => {
         if (typeof key === 'string') plain[key] = value; else named = false;
-        defineProperty(pairs, pairs.length, { __proto__: null, value: [key, value], writable: true, enumerable: true, configurable: true });
+        append(pairs, [key, value]);
       });
-      note(path, named ? 'was a Map and became an object' : 'was a Map and became a list of entries');
-      return named ? write(plain, path, depth + 1) : write(pairs, path, depth + 1);
+      note(depth, named ? 'was a Map and became an object' : 'was a Map and became a list of entries');
+      return same(named ? plain : pairs, depth);
     }
     if (has(setSize, v)) {
       const items = [];
-      setEach(v, (value) => { defineProperty(items, items.length, { __proto__: null, value, writable: true, enumerable: true, configurable: true }); });
-      note(path, 'was a Set and became a list');
-      return write(items, path, depth + 1);
+      setEach(v, (value) => { append(items, value); });
+      note(depth, 'was a Set and became a list');
+      return same(items, depth);
     }
     const known = settledValues.get(v);
-    if (known !== undefined) return write(hasOwn(known, 'ok') ? known.ok : known.error, path, depth + 1);
-    if (isPromise(v)) { note(path, 'is a promise that was not awaited'); return quote('[Promise]'); }
+    if (known !== undefined) return same(hasOwn(known, 'ok') ? known.ok : known.error, depth);
+    if (isPromise(v)) { note(depth, 'is a promise that was not awaited'); return quote('[Promise]'); }
     const boxed = unbox(v);
-    return boxed === undefined ? null : write(boxed, path, depth + 1);
+    return boxed === undefined ? null : same(boxed, depth);
   };
-  const done = (v, root) => {
-    const text = write(v, root, 0);
+  return (v) => {
+    const text = write(v, 0);
     if (noted > 0) {
       let message = '';
       for (let i = 1; i <= min(noted, 5); i++) message += (i > 1 ? '; ' : '') + notes[i];
@@ -195,7 +203,6 @@ const writer = (strict, budget) => {
     if (cut) notice('truncated', 'the value is larger than ' + budget + ' bytes or deeper than ' + DEPTH + ' levels and was cut: return less');
     return text;
   };
-  return done;
 };
 const ownText = (x, otherwise) => (typeof x === 'string' ? x : otherwise);
 const boxes = [uncurry(String.prototype.valueOf), uncurry(Number.prototype.valueOf), uncurry(Boolean.prototype.valueOf),
@@ -203,7 +210,7 @@ const boxes = [uncurry(String.prototype.valueOf), uncurry(Number.prototype.value
 const shown = (v) => { // one argument of text() or console
   if (typeof v === 'string') return v;
   if (typeof v === 'object' && v !== null && isError(v)) { const e = describe(v); return e.name + ': ' + e.message; }
-  const json = writer(false, limits.value_bytes)(v, '$');
+  const json = writer(false, limits.value_bytes, '$')(v);
   return json === undefined ? typeof v === 'function' ? '[function]' : '' + (typeof v === 'symbol' ? '[symbol]' : v) : json;
 };
 
