@@ -33,6 +33,7 @@ class Gate:
         self.catalog = catalog
         self.policy = policy
         self.grants = grants
+        self.names = catalog.realm_names()
         self._checkers: dict[str, Checker] = {}
 
     def admit(self, call: CallState, *, run_id: str, caller: Caller = "programmatic") -> None:

@@ -17,8 +17,9 @@ from bridge.calls import CallState
 from bridge.errors import StateError, ToolError
 from bridge.events import ApprovalAsked, CallFinished, CallStarted, Event, Finished, Paused, ProgramStarted, TextEmitted
 from bridge.gate import Gate, new_call, refusal, refuse, rejected
+from bridge.results import PendingCall
 from bridge.tools import Entry, Tool
-from sandbox import Fired, LimitName, Limits, Notice, Reply, Returned, Sandbox, Start, Threw, Timer, Wave, Worker
+from sandbox import Fired, LimitName, Limits, Notice, Reply, Sandbox, Start, Threw, Timer, Wave, Worker
 
 if TYPE_CHECKING:
     from bridge.results import Result
@@ -98,9 +99,20 @@ class Run:
     # ---- for the one who embeds it ------------------------------------------------------------------------------
 
     @property
-    def pending(self) -> list[CallState]:
+    def pending(self) -> list[PendingCall]:
         """Client-owned calls that wait for the application."""
-        return [call for call in self.calls.values() if call.stage == "client"]
+        return [
+            PendingCall(
+                id=call.id,
+                run_id=self.id,
+                tool=call.entry.name,
+                arguments=call.checked,
+                line=call.line or None,
+                expires_at=call.expires_at,
+            )
+            for call in self.calls.values()
+            if call.stage == "client"
+        ]
 
     @property
     def approvals(self) -> list[ApprovalRequest]:
@@ -183,6 +195,7 @@ class Run:
             for call in self.calls.values():
                 if call.stage != "done":
                     refuse(call, "cancelled", ToolError("cancelled", "the run ended"))
+            self.gate.grants.forget(self.id)
             self.result = ending.result(self)
             self.status = "finished"
             self.emit(Finished(run_id=self.id, status=self.result.status))
@@ -203,7 +216,7 @@ class Run:
         limits = self.limits
         start = Start(
             program=self.program.encode("utf-8", "replace").decode(),
-            tools=self.gate.catalog.realm_names(),
+            tools=self.gate.names,
             inputs=msgspec.Raw(self._inputs),
             seed=self.seed,
             now_ms=now_ms(),
@@ -255,7 +268,7 @@ class Run:
             self.exceeded("calls", f"the program made more than {self.limits.calls:,} calls")
         elif len(self._timers) > self.limits.timers:
             self.exceeded("timers", f"more than {self.limits.timers:,} timers are pending")
-        if self.end is None or isinstance(wave.end, Returned):
+        if self.end is None or self.end.by_program:  # a call made before the end was made
             for call in calls:
                 self._admit(call)
             self._start_queued()
@@ -443,7 +456,8 @@ class Run:
             if isinstance(verdict, Edit):
                 self.gate.edited(call, verdict.arguments, run_id=self.id)
             else:
-                self.gate.grants.add(verdict, self._request(call))
+                if verdict.scope != "call":  # this very call is let through here and now
+                    self.gate.grants.add(verdict, self._request(call))
                 call.stage = "client" if call.entry.tool.handler is None else "queued"
             if call.stage == "queued":
                 self._queue.append(call)
@@ -490,11 +504,7 @@ class Run:
             self._ready.append(refusal(call))
             self._finished(call)
             return True
-        call.entry = (
-            msgspec.structs.replace(call.entry, tool=live)
-            if isinstance(call.entry, msgspec.Struct)
-            else Entry(tool=live, name=call.entry.name, path=call.entry.path)
-        )
+        call.entry = Entry(live, call.entry.name, call.entry.path)
         call.definition_changed = True
         return True
 
