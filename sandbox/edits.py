@@ -107,7 +107,10 @@ def apply(text: Text, edits: list[Edit]) -> tuple[bytes, list[Shift]]:
         moved_line = line
         shifts.append((line, column + moved, moved))
     parts.append(text.data[done:])
-    return b"".join(parts), shifts
+    whole = b"".join(parts)
+    if b"\r" in whole and len(terminators(whole)) != text.lines - 1:
+        raise ValueError("a CR and a LF that an edit brought together are one line end")
+    return whole, shifts
 
 
 def _tail(piece: bytes) -> bytes:
@@ -132,9 +135,7 @@ def compose(first: list[Shift], second: list[Shift]) -> list[Shift]:
     for line in sorted({each[0] for each in (*first, *second)}):
         starts = {start for at, start, _ in second if at == line}
         deltas = {0, *(delta for at, _, delta in second if at == line)}
-        for at, start, _ in first:
-            if at == line:
-                starts.add(min(start + delta for delta in deltas if back(second, line, start + delta) >= start))
+        starts |= {start + delta for at, start, _ in first if at == line for delta in deltas}  # wherever it may be now
         known = 0
         for start in sorted(starts):
             delta = start - back(first, line, back(second, line, start))

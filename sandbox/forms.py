@@ -19,12 +19,12 @@ from sandbox.syntax import BLANKS, FUNCTIONS, Survey, bare
 
 _RESULTS: Final = (b"result", b"output", b"answer")
 _WANTED: Final = frozenset((b"tools", b"require", b"module", b"exports", *_RESULTS))
-_INPUTS: Final = frozenset("input inputs args arguments params parameters options data".split())
 _DECLARATIONS: Final = frozenset(("lexical_declaration", "variable_declaration", "using_declaration"))
 _QUIET: Final = re.compile(rb"(?:console\.\w+|text|print|output|image)\s*\(")
+_EXPORTS: Final = re.compile(rb"(?:module\s*\.\s*exports|exports\s*\.)")
 _EXPORTED: Final = (
-    "(e=>{const f=typeof e==='function'?e:[e?.default,e?.main,e?.run,e?.execute,e?.handler]"
-    ".find(f=>typeof f==='function');return f?f(tools,inputs):e})(module.exports)"
+    "(e=>{{const f=typeof e==='function'?e:[e?.default,e?.main,e?.run,e?.execute,e?.handler]"
+    ".find(f=>typeof f==='function');return f?f({}):e}})(module.exports)"
 )
 
 
@@ -58,7 +58,7 @@ def plan(root: Node, text: Text, catalog: names.Names) -> Plan:
     statements = [each for each in statements if each.id not in modular.gone]
     entry = _entry(modular, statements, functions, found, text)
     if entry is not None:
-        made.after = entry.expression
+        made.after, made.before = entry.expression, entry.before
     _results(made, statements, found, text)
     if not made.after:
         _value(made, statements, found, text)
@@ -81,6 +81,7 @@ def plan(root: Node, text: Text, catalog: names.Names) -> Plan:
 class _Entry:
     expression: str
     parameters: tuple[int, int] = (0, 0)
+    before: str = ""
 
 
 def _functions(statements: list[Node], text: Text) -> list[tuple[bytes, Node]]:
@@ -110,15 +111,18 @@ def _entry(
         return _calling(modular.entry, modular.function, text)
     if modular.entry:
         return _Entry(modular.entry)
-    if not found.has(b"module", "bind") and not found.has(b"exports", "bind") and _assigned(statements, text):
-        return _Entry(_EXPORTED)
+    exported = [] if found.has(b"module", "bind") or found.has(b"exports", "bind") else _exported(statements, text)
+    if exported:
+        functions_in = [each for each in exported if each.type in FUNCTIONS]
+        given = modules.arguments(functions_in[0], text) if functions_in else "tools,inputs"
+        return _Entry(_EXPORTED.format(given), before="const module={exports:{}},exports=module.exports;")
     if found.returns:
         return None
     idle = {name: node for name, node in functions.items() if len(found.uses.get(name, ())) == 1}
     mains = {name: node for name, node in idle.items() if name.decode() in modules.MAINS}
     body = [each for each in statements if each.type != "empty_statement" and not _directive(each, text)]
     if len(mains) != 1 and len(functions) == len(body):  # functions only: one of them is the program
-        simple = {name: node for name, node in idle.items() if not _parameters(node)}
+        simple = {name: node for name, node in idle.items() if not modules.parameters(node)}
         mains = idle if len(idle) == 1 else simple
     if len(mains) != 1:
         return None
@@ -126,52 +130,28 @@ def _entry(
     return _calling(name.decode(), node, text)
 
 
-def _assigned(statements: list[Node], text: Text) -> bool:
-    """Whether `module.exports` or a member of `exports` is assigned at top level."""
+def _exported(statements: list[Node], text: Text) -> list[Node]:
+    """What is assigned to `module.exports` or to a member of `exports` at top level; the members of an object each."""
+    found: list[Node] = []
     for each in statements:
         inner = each.named_children[0] if each.type == "expression_statement" and each.named_child_count else None
         left = (
             inner.child_by_field_name("left") if inner is not None and inner.type == "assignment_expression" else None
         )
-        if left is not None and re.match(rb"(?:module\s*\.\s*exports|exports\s*\.)", _of(left, text)):
-            return True
-    return False
-
-
-def _parameters(function: Node) -> list[Node]:
-    single = function.child_by_field_name("parameter")
-    if single is not None:
-        return [single]
-    listed = function.child_by_field_name("parameters")
-    return [] if listed is None else [each for each in listed.named_children if each.type != "comment"]
-
-
-def _arguments(function: Node, text: Text) -> str:
-    """What a function gets for parameters that it seems to expect the host to fill."""
-    given: list[str] = []
-    for position, each in enumerate(_parameters(function)[:2]):
-        parameter = each.child_by_field_name("left") if each.type == "assignment_pattern" else each
-        if parameter is None or parameter.type == "rest_pattern":
-            break
-        spelled = _of(parameter, text)
-        if parameter.type == "object_pattern":
-            both = re.search(rb"[{,]\s*(?:tools|inputs)\b", spelled) is not None
-            given.append("{tools,inputs}" if both else ("inputs" if position else "tools"))
-        elif spelled.decode() in _INPUTS:
-            given.append("inputs")
-        elif spelled != b"tools" and re.search(
-            rb"(?<![\w$.])" + re.escape(spelled) + rb"\s*\.\s*(?:tools|inputs)\b", text.data
-        ):
-            given.append("{tools,inputs}")
-        else:
-            given.append("inputs" if position and spelled != b"tools" else "tools")
-    return ",".join(given)
+        right = inner.child_by_field_name("right") if inner is not None else None
+        if left is None or right is None or not _EXPORTS.match(_of(left, text)):
+            continue
+        found.append(bare(right))
+        found += [
+            bare(value) for one in found[-1].named_children if (value := one.child_by_field_name("value")) is not None
+        ]
+    return found
 
 
 def _calling(name: str, function: Node, text: Text) -> _Entry:
     parameters = function.child_by_field_name("parameters") or function.child_by_field_name("parameter")
     span = (parameters.start_byte, parameters.end_byte) if parameters is not None else (0, 0)
-    return _Entry(f"{name}({_arguments(function, text)})", span)
+    return _Entry(f"{name}({modules.arguments(function, text)})", span)
 
 
 # ---- values ---------------------------------------------------------------------------------------------------------
@@ -182,8 +162,6 @@ def _results(made: Plan, statements: list[Node], found: Survey, text: Text) -> N
     assigned = [name for name in _RESULTS if found.has(name, "write") and not found.has(name, "bind")]
     if assigned:
         made.before += f"let {','.join(name.decode() for name in assigned)};"
-    if made.after == _EXPORTED:
-        made.before += "const module={exports:{}},exports=module.exports;"
     if not assigned or made.after or not statements:
         return
     last = _last(statements)
@@ -232,7 +210,7 @@ def _returned(made: Plan, expression: Node, text: Text) -> None:
         made.edits.append(Edit(expression.start_byte, expression.start_byte, b"return "))
         return
     made.edits.append(Edit(expression.start_byte, expression.start_byte, b"return ("))
-    made.edits.append(Edit(expression.end_byte, expression.end_byte, f")({_arguments(inner, text)})".encode()))
+    made.edits.append(Edit(expression.end_byte, expression.end_byte, f")({modules.arguments(inner, text)})".encode()))
 
 
 def _shorthand(block: Node, text: Text) -> bool:

@@ -80,8 +80,7 @@ def explain(program: str, threw: Threw, catalog: names.Names) -> Threw:
     """The error with its code and a hint. Never raises: a hint is a courtesy."""
     code = _CODES.get(threw.name, "threw")
     try:
-        inside = unwrap.from_json(program)
-        text = Text((program if inside is None else inside).encode("utf-8", "replace"))
+        text = Text(unwrap.visible(program).encode("utf-8", "replace"))
         return _explained(text, threw, catalog, code)
     except Exception:  # noqa: BLE001  whatever is wrong with a hint, the error itself must arrive
         return msgspec.structs.replace(threw, code=code)
@@ -115,7 +114,7 @@ def _imports(line: str, message: str) -> bool:
 
 def _module(text: Text, threw: Threw) -> Threw:
     found = re.search(r"\bimport\s*\(\s*[\"'`]([^\"'`]+)[\"'`]", text.line(threw.line))
-    refused = modules.not_available(found[1] if found else "a computed name", threw.line, threw.column)
+    refused = modules.not_available(found[1] if found else "", threw.line, threw.column)
     return msgspec.structs.replace(threw, code=refused.code, message=refused.message, hint=refused.hint)
 
 
@@ -137,6 +136,8 @@ def _reference(text: Text, threw: Threw, catalog: names.Names) -> str:
     name, source = found[1], text.data.decode()
     if name in _TYPES and re.search(rf"<[^;]*\b{name}\b[^;]*>\s*\(", text.line(threw.line)):
         return "type arguments read as comparisons here: leave out `<...>` before the `(`"
+    if name in ("lt", "gt", "amp", "quot", "apos") and f"&{name};" in source:
+        return "the text has HTML entities in it: send the characters themselves"
     if name in _INSTEAD:
         return _INSTEAD[name]
     called = re.search(rf"(?<![\w$.]){re.escape(name)}\s*\(\s*[\"'`]([^\"'`]+)[\"'`]", source)
@@ -186,7 +187,7 @@ def _type(text: Text, threw: Threw, catalog: names.Names) -> str:
     message, line = threw.message, text.line(threw.line)
     callee = re.match(r"(.+?) is not a function", message)
     nothing = re.match(r"Cannot read properties of (null|undefined) \(reading '([^']*)'\)", message)
-    if (callee or nothing) and (missing := _missing_semicolon(text, threw.line)):
+    if (callee or nothing or "Cannot create property" in message) and (missing := _missing_semicolon(text, threw.line)):
         return missing
     if callee:
         return _not_a_function(text, threw, callee[1], catalog)
@@ -229,10 +230,13 @@ def _not_a_function(text: Text, threw: Threw, callee: str, catalog: names.Names)
     tool = re.fullmatch(r"tools(?:\.([\w$]+))(?:\.([\w$]+))?", callee)
     if tool:
         spelled = ".".join(part for part in tool.groups() if part)
+        if spelled in catalog.exact or (tool[2] and tool[2] in catalog.spaces.get(tool[1], ())):
+            return f"`await` is missing: write `await {callee}(...)`" if "not iterable" in threw.message else ""
         return f"there is no tool {callee}: {catalog.advice(spelled)}"
     if callee.startswith("tools["):
-        written = re.search(r"tools\s*\[\s*[\"'`]([^\"'`]+)", line)
-        return f"there is no tool of that name: {catalog.advice(written[1] if written else callee[6:-1])}"
+        key = callee[6:-1]
+        written = re.search(rf"\b{re.escape(key)}\s*=\s*[\"'`]([^\"'`]+)[\"'`]", text.data.decode())
+        return f"there is no tool of that name: {catalog.advice(written[1] if written else key)}"
     base = _base(callee)
     waiting = _unawaited(text, base, threw.line, line)
     if waiting:
@@ -244,6 +248,8 @@ def _not_a_function(text: Text, threw: Threw, callee: str, catalog: names.Names)
             f"what {origin.call} returned (line {origin.line}) is not an array: "
             f"look at it first (`return Object.keys({base})`)"
         )
+    if re.search(rf"\b{re.escape(base)}\s*=\s*(?:await\s+)?(?:globalThis\.)?tools\s*(?:[;,\n]|$)", text.data.decode()):
+        return f"`{base}` is `tools`, and there is no tool {method}: {catalog.advice(method)}"
     if "." not in callee:
         taken = re.search(rf"\{{[^}}]*\b{re.escape(callee)}\b[^}}]*\}}\s*=\s*tools\b", text.data.decode())
         if taken:

@@ -11,7 +11,7 @@ from tree_sitter import Node
 from sandbox.edits import Edit, Text, terminators
 from sandbox.messages import Notice, Threw
 from sandbox.names import Names, key, unknown
-from sandbox.syntax import FUNCTIONS, bare
+from sandbox.syntax import FUNCTIONS, SCOPES, bare
 
 # "tools", "./tools.js", "../tools/index.ts", "@tools", "sandbox:tools"; a namespace may follow: "./tools/carrier".
 _TOOLS: Final = re.compile(
@@ -19,6 +19,7 @@ _TOOLS: Final = re.compile(
     re.ASCII,
 )
 _GLOBALS: Final = frozenset("tools inputs text print output image exit console sleep setTimeout clearTimeout".split())
+_INPUTS: Final = frozenset("input inputs args arguments params parameters options data".split())
 _INSTEAD: Final = (
     (r"(node:)?(fs|path|os|stream|zlib|readline)\b.*", "there are no files or processes here: call a tool"),
     (r"(node:)?child_process|worker_threads|cluster|execa", "there are no processes here: call a tool"),
@@ -53,7 +54,7 @@ def not_available(module: str, line: int, column: int) -> Threw:
     return Threw(
         code="module_not_available",
         name="SyntaxError",
-        message=f'import of "{module}": there are no modules here',
+        message=f'import of "{module}": there are no modules here' if module else "import: there are no modules here",
         line=line,
         column=column,
         hint=f"remove the import; {instead(module)}",
@@ -135,7 +136,7 @@ def _import(statement: Node, text: Text, names: Names, done: Modules) -> None:
     kept += [each for each in wholes if each != f"{target}={target}"]
     new = (f"const {','.join(kept)};" if kept else ";").encode()
     old = text.data[statement.start_byte : statement.end_byte]
-    done.edits.append(Edit(statement.start_byte, statement.end_byte, new + b"".join(terminators(old))))
+    done.edits.append(Edit(statement.start_byte, statement.end_byte, new + b" ".join(terminators(old))))
     done.gone.add(statement.id)
     line = text.place(statement.start_byte)[0]
     done.notices.append(
@@ -208,7 +209,7 @@ def _export(statement: Node, text: Text, done: Modules) -> None:
         done.entry = _instance("$main", plain, text)
     else:
         method = entry_method(plain, text)
-        done.entry = f"$main.{method}(tools,inputs)" if method else _called("$main")
+        done.entry = f"$main.{method}" if method else _called("$main")
 
 
 def _called(name: str) -> str:
@@ -218,17 +219,51 @@ def _called(name: str) -> str:
 def _instance(name: str, declared: Node, text: Text) -> str:
     body = declared.child_by_field_name("body")
     method = entry_method(body, text) if body is not None else ""
-    return f"new {name}(tools,inputs).{method}(tools,inputs)" if method else name
+    return f"new {name}(tools,inputs).{method}" if method else name
 
 
 MAINS: Final = ("main", "run", "execute", "program", "handler")
 
 
 def entry_method(holder: Node, text: Text) -> str:
-    """The member of an object or class body that is its way in; empty if there is none."""
-    found = ""
+    """The call of the member of an object or class body that is its way in; empty if there is none."""
     for member in holder.named_children:
         label = member.child_by_field_name("name") or member.child_by_field_name("key")
         if label is not None and _name(label, text) in (*MAINS, "default"):
-            found = found or _name(label, text)
-    return found
+            function = bare(member.child_by_field_name("value") or member)
+            takes = function.type in SCOPES
+            return f"{_name(label, text)}({arguments(function, text) if takes else 'tools,inputs'})"
+    return ""
+
+
+# ---- how what a program offers is called ------------------------------------------------------------------------
+
+
+def parameters(function: Node) -> list[Node]:
+    single = function.child_by_field_name("parameter")
+    if single is not None:
+        return [single]
+    listed = function.child_by_field_name("parameters")
+    return [] if listed is None else [each for each in listed.named_children if each.type != "comment"]
+
+
+def arguments(function: Node, text: Text) -> str:
+    """What a function gets for parameters that it seems to expect the host to fill."""
+    given: list[str] = []
+    for position, each in enumerate(parameters(function)[:2]):
+        parameter = each.child_by_field_name("left") if each.type == "assignment_pattern" else each
+        if parameter is None or parameter.type == "rest_pattern":
+            break
+        spelled = text.data[parameter.start_byte : parameter.end_byte]
+        if parameter.type == "object_pattern":
+            both = re.search(rb"[{,]\s*(?:tools|inputs)\b", spelled) is not None
+            given.append("{tools,inputs}" if both else ("inputs" if position else "tools"))
+        elif spelled.decode() in _INPUTS:
+            given.append("inputs")
+        elif spelled != b"tools" and re.search(
+            rb"(?<![\w$.])" + re.escape(spelled) + rb"\s*\.\s*(?:tools|inputs)\b", text.data
+        ):
+            given.append("{tools,inputs}")
+        else:
+            given.append("inputs" if position and spelled != b"tools" else "tools")
+    return ",".join(given)

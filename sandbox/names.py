@@ -98,7 +98,7 @@ class Names:
         """A sentence that says what to call instead of a name."""
         found = self.nearest(name)
         if found:
-            return f"the nearest tools are {', '.join(found)}"
+            return f"the nearest tool is {found[0]}" if len(found) == 1 else f"the nearest tools are {', '.join(found)}"
         if not self._tools:
             return "no tool was given to this program"
         listed = self.spelled()

@@ -59,11 +59,12 @@ _WORDS_BEFORE_REGEX: Final = frozenset(
 
 @dataclass(frozen=True)
 class Open:
-    """Something that was opened and never closed, or closed and never opened (`extra`)."""
+    """Something opened and never closed, or that closes something else (`extra`; `inside` is what was open)."""
 
     what: str
     offset: int
     extra: bool = False
+    inside: tuple[str, int] | None = None
 
 
 def syntax_error(program: str, message: str, line: int, column: int) -> Threw:
@@ -76,8 +77,7 @@ def syntax_error(program: str, message: str, line: int, column: int) -> Threw:
 
 
 def _diagnosed(program: str, message: str, line: int, column: int) -> Threw:
-    inside = unwrap.from_json(program)
-    text = Text((program if inside is None else inside).encode("utf-8", "replace"))
+    text = Text(unwrap.visible(program).encode("utf-8", "replace"))
     last = _last_line(text)
     rest = text.line(line).encode("utf-16-le")[(column - 1) * 2 :].decode("utf-16-le", "ignore") if column else ""
     code = "syntax_error"
@@ -105,6 +105,14 @@ def _diagnosed(program: str, message: str, line: int, column: int) -> Threw:
         message = f"Unexpected end of input: the {opened.what} opened on line {at[0]} is never closed"
         line, column = last, len(text.line(last).encode("utf-16-le")) // 2 + 1
         hint = "the program seems cut off: nothing of it has run; send the whole program"
+    elif opened is not None and opened.extra and (line > last or message.startswith("Unexpected token")):
+        line, column = text.place(opened.offset)
+        hint = f"the {opened.what} on line {line} closes nothing that is open"
+        if opened.inside is not None:
+            hint = (
+                f"the `{opened.inside[0]}` of line {text.place(opened.inside[1])[0]} is still open "
+                f"where the {opened.what} on line {line} stands"
+            )
     elif line > last:
         message = f"Unexpected end of input ({message})"
         line, column = last, len(text.line(last).encode("utf-16-le")) // 2 + 1
@@ -140,6 +148,8 @@ def _by_message(program: str, text: Text, message: str, rest: str, opened: Open 
         return f"`{declared[1]}` is declared twice in one scope: rename one, or assign without `const` or `let`"
     if "import.meta" in message or "import statement" in message:
         return "there are no modules here: the tools are the global `tools`"
+    if "regular expression" in message:
+        return "the regular expression is wrong: escape what should stand for itself"
     if "'export'" in message:
         return "there are no modules here: leave out `export` and return the value"
     if "strict mode" in message.lower() and "reserved word" not in message:
@@ -154,9 +164,7 @@ def _by_message(program: str, text: Text, message: str, rest: str, opened: Open 
         return "if this is TypeScript, a part of it is not understood: write that part as plain JavaScript"
     if rest.startswith(("&quot;", "&amp;", "&lt;", "&gt;", "&#")):
         return "the text has HTML entities in it: send the characters themselves"
-    if opened is not None and opened.extra:
-        return f"the {opened.what} on line {text.place(opened.offset)[0]} closes nothing that is open"
-    if opened is not None:
+    if opened is not None and not opened.extra:
         return f"the {opened.what} opened on line {text.place(opened.offset)[0]} is never closed"
     if "missing )" in message:
         return "a `)` or a `,` is missing before this place"
@@ -242,7 +250,8 @@ def unclosed(text: str) -> Open | None:
             stack.append((word, token.start()))
         elif word in (")", "]", "}"):
             if not stack or _CLOSERS[stack[-1][0]] != word:
-                return Open(f"`{word}`", at(token.start()), extra=True)
+                inside = (stack[-1][0], at(stack[-1][1])) if stack else None
+                return Open(f"`{word}`", at(token.start()), extra=True, inside=inside)
             stack.pop()
         offset, before = token.end(), word
     if not stack:

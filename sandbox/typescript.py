@@ -174,9 +174,7 @@ class _Stripper:
     def parameter(self, node: Node, parent: Node | None) -> list[Node] | None:
         pattern = node.child_by_field_name("pattern")
         if pattern is not None and pattern.type == "this" and parent is not None:
-            after = node.next_sibling
-            end = after.end_byte if after is not None and after.type == "," else node.end_byte
-            self.edits.append(self.text.blank(node.start_byte, end))
+            self.listed(node)
             return []
         self._modifiers(node)
         return None
@@ -233,12 +231,32 @@ class _Stripper:
         if whole or any(child.type == "type" for child in node.children):
             return self.erased(node, parent)
         for each in typed:
-            after = each.next_sibling
-            end = after.end_byte if after is not None and after.type == "," else each.end_byte
-            self.edits.append(self.text.blank(each.start_byte, end))
+            self.listed(each)
         if any(child.type == "import_require_clause" for child in node.named_children):
             self.replace(node.children[0], "const ")
         return []
+
+    def listed(self, node: Node) -> None:
+        """Blank one element of a list with the comma after it."""
+        after = node.next_sibling
+        end = after.end_byte if after is not None and after.type == "," else node.end_byte
+        self.edits.append(self.text.blank(node.start_byte, end))
+
+    def exported(self, node: Node, _parent: Node | None) -> list[Node]:
+        if node.children[0].type == "type":
+            self.listed(node)
+        return []
+
+    def tag(self, node: Node, _parent: Node | None) -> list[Node] | None:
+        """A tagged template with type arguments, in which the grammar sees two comparisons."""
+        left, operator, right = node.children[0], node.children[1], node.children[-1]
+        if operator.type != ">" or right.type != "template_string" or left.type != "binary_expression":
+            return None
+        tag, opening = left.children[0], left.children[1]
+        if opening.type != "<" or terminators(self.data[operator.end_byte : right.start_byte]):
+            return None
+        self.edits.append(self.text.blank(opening.start_byte, operator.end_byte))
+        return [tag, right]
 
     def alias(self, node: Node, _parent: Node | None) -> list[Node]:
         self.replace(node.children[0], "const ")  # import Y = N.a
@@ -357,6 +375,8 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "import_statement": _Stripper.import_,
     "import_alias": _Stripper.alias,
     "export_statement": _Stripper.export,
+    "export_specifier": _Stripper.exported,
+    "binary_expression": _Stripper.tag,
     "enum_declaration": _Stripper.enum,
     "internal_module": _Stripper.namespace,
     "module": _Stripper.namespace,

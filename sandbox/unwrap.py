@@ -19,6 +19,7 @@ _FENCE: Final = re.compile(r"^[ \t>]{0,12}(`{3,}|~{3,})[ \t]*([^\r\n`]*?)[ \t]*\
 _ON_ONE_LINE: Final = re.compile(
     r"^```[ \t]*(?:(?:javascript|typescript|js|ts|jsx|tsx|mjs)\b)?(.*?)```$", re.IGNORECASE
 )
+_QUOTED: Final = re.compile(r"^[ \t]*>", re.MULTILINE)
 _WORD: Final = re.compile(r"^\s*(?:javascript|typescript|js|ts|node(?:\.?js)?)[ \t]*(?=\r?\n)", re.IGNORECASE)
 _TAG: Final = re.compile(
     r"^\s*<(script|code|pre|program|javascript)(?:\s[^<>]*)?>(.*)</\1>\s*$", re.DOTALL | re.IGNORECASE
@@ -64,13 +65,22 @@ def unfenced(program: str) -> Inner | Threw:
             column=1,
             hint=ONE_BLOCK,
         )
-    _, start, end, closed = blocks[0]
+    fence, start, end, closed = blocks[0]
     text = program[start:end]
+    if ">" in program[fence : program.find(program[fence:].lstrip(" \t>")[0], fence)]:
+        text = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
     if not text.strip() and not closed:
         start, text = 0, program[: blocks[0][0]]  # only the closing fence was sent
     elif not closed and text.rstrip().endswith("```"):
         text = text.rstrip()[:-3]
     return Inner(text, _lines(program[:start]))
+
+
+def visible(program: str) -> str:
+    """The program as its positions count: out of its JSON, and nothing but empty lines around a fence."""
+    inside = from_json(program)
+    inner = unfenced(program if inside is None else inside)
+    return program if isinstance(inner, Threw) else "\n" * inner.before + inner.text
 
 
 def _blocks(program: str) -> Iterator[tuple[int, int, int, bool]]:
