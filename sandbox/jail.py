@@ -32,13 +32,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sandbox import seccomp, walls
+from sandbox import landlock, seccomp, walls
 from sandbox.errors import WallMissing
 from sandbox.walls import NoWall
 
-if sys.platform != "win32":  # which has neither, and where this module must still import
+if sys.platform != "win32":  # which has none, and where this module must still import
     import fcntl
-    import resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -212,8 +211,7 @@ def before_forking(jail: Jail, raised: Raised, *, parent: int) -> None:
         return
     raised.attempt("landlock", lambda: _prepare_landlock(jail, raised), complete=False)
     walls.lock_capabilities()
-    nothing = (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
-    limits = [functools.partial(walls.limit, which, 0) for which in nothing]
+    limits = [functools.partial(walls.limit, name, 0) for name in ("CORE", "FSIZE", "MEMLOCK", "MSGQUEUE")]
     raised.attempt("rlimits", walls.signals_as_new, *limits, complete=False)
     raised.attempt("uid", functools.partial(walls.become_nobody, started_as_root=raised.started_as_root))
     raised.attempt("capabilities", walls.drop_capabilities)
@@ -224,7 +222,7 @@ def before_forking(jail: Jail, raised: Raised, *, parent: int) -> None:
 
 
 def _prepare_landlock(jail: Jail, raised: Raised) -> None:
-    made = walls.landlock_rules()
+    made = landlock.rules()
     raised.ruleset = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, jail.channel + 1)  # where no channel will be put
     os.close(made)
 
@@ -241,7 +239,7 @@ def before_isolate(jail: Jail, raised: Raised, *, channel: int, parent: int) -> 
     raised.attempt("parent_death", functools.partial(_stay_with, parent))
     raised.attempt("process", lambda: _only_channel(jail, raised, channel), complete=False)
     raised.attempt("rlimits", functools.partial(walls.cpu_backstop, jail.cpu_s), complete=False)
-    rules_hold = [functools.partial(walls.landlock, raised.ruleset)] if raised.ruleset >= 0 else []
+    rules_hold = [functools.partial(landlock.restrict, raised.ruleset)] if raised.ruleset >= 0 else []
     raised.attempt("landlock", *rules_hold)
 
 
@@ -275,8 +273,8 @@ def after_isolate(jail: Jail, raised: Raised) -> None:
     raised.attempt("process", lambda: walls.close_all_but({0, 1, 2, jail.channel}))
     raised.attempt(
         "rlimits",
-        functools.partial(walls.limit, resource.RLIMIT_NPROC, 0),
-        functools.partial(walls.limit, resource.RLIMIT_NOFILE, 0),
+        functools.partial(walls.limit, "NPROC", 0),
+        functools.partial(walls.limit, "NOFILE", 0),
         functools.partial(walls.cpu_timer, jail.cpu_s),
     )
     raised.attempt("seccomp", lambda: _lock(jail))
@@ -301,22 +299,25 @@ def stands(pid: int) -> dict[str, str]:
     Returns:
         seccomp, no_new_privs, capabilities, uid -> why it does not stand. Lay it over the worker's own report.
     """
-    checked = ("seccomp", "no_new_privs", "capabilities", "uid")
     if not _ON_LINUX:
-        return {wall: elsewhere()[wall] for wall in checked}
+        return {wall: elsewhere()[wall] for wall in said_by_kernel("")}
     try:
-        text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
+        return said_by_kernel(Path(f"/proc/{pid}/status").read_text("utf-8", "replace"))
     except OSError as error:
-        return dict.fromkeys(checked, f"/proc/{pid}/status cannot be read: {walls.named(error.errno or 0)}")
-    rows = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
-    uids = rows.get("Uid", "0").split()
+        reason = f"/proc/{pid}/status cannot be read: {walls.named(error.errno or 0)}"
+        return dict.fromkeys(said_by_kernel(""), reason)
+
+
+def said_by_kernel(status: str) -> dict[str, str]:
+    """Read the text of /proc/<pid>/status: `stands`, without the file. What it does not say, does not stand."""
+    rows = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    uids = rows.get("Uid", "not said").split("\t")
     sets = {name: rows.get(name, "not said") for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")}
-    held = [f"{name} is {bits}" for name, bits in sets.items() if bits.strip("0")]
     return {
         "seccomp": _said(rows, "Seccomp", "2"),
         "no_new_privs": _said(rows, "NoNewPrivs", "1"),
-        "capabilities": ", ".join(held),
-        "uid": "" if "0" not in uids else f"the user is {' '.join(uids)}",
+        "capabilities": ", ".join(f"{name} is {held}" for name, held in sets.items() if held.strip("0")),
+        "uid": f"Uid is {' '.join(uids)}" if "0" in uids or len(uids) != 4 else "",
     }
 
 
@@ -330,7 +331,7 @@ def required() -> tuple[str, ...]:
     if not _ON_LINUX:
         return ("process",)
     try:
-        walls.landlock_version()
+        landlock.version()
     except NoWall:
         return REQUIRED_ON_LINUX
     return (*REQUIRED_ON_LINUX, "landlock")

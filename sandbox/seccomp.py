@@ -313,7 +313,7 @@ def install(code: bytearray, *, arch: Arch, syscall: Callable[..., int]) -> None
     Args:
         code: What `packed` returned.
         arch: The machine that this process runs on.
-        syscall: Makes a system call and raises its `OSError`.
+        syscall: `walls.syscall`, which raises an `OSError`.
 
     Raises:
         OSError: The kernel has no filters, or a thread could not take this one (its id is in the text).
@@ -322,6 +322,6 @@ def install(code: bytearray, *, arch: Arch, syscall: Callable[..., int]) -> None
     header = _FilterProgram(len(code) // _STEP.size, ctypes.addressof(held))
     set_mode_filter, tsync = 1, 1
     number = NUMBERS["seccomp"][arch.column]
-    answer = syscall(number, set_mode_filter, tsync, ctypes.addressof(header))
+    answer = syscall("seccomp", number, set_mode_filter, tsync, ctypes.addressof(header))
     if answer > 0:
         raise OSError(errno.ESRCH, f"thread {answer} did not take the filter")

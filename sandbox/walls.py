@@ -15,7 +15,6 @@ import math
 import mmap
 import os
 import signal
-import struct
 import sys
 import time
 from pathlib import Path
@@ -51,17 +50,17 @@ def named(number: int) -> str:
     return errno.errorcode.get(number, f"errno {number}")
 
 
-def _call(function: str, *arguments: int) -> int:
+def _call(function: str, *arguments: int, says: str = "") -> int:
     """Call a function of the C library that answers -1 and sets errno when it fails."""
     answer: int = getattr(_libc(), function)(*arguments)
     if answer == -1:
-        raise OSError(ctypes.get_errno(), function)
+        raise OSError(ctypes.get_errno(), says or function)
     return answer
 
 
-def syscall(number: int, *arguments: int) -> int:
-    """Make a system call with up to five arguments. For those that the C library may not have by name."""
-    return _call("syscall", number, *arguments, *(0,) * (5 - len(arguments)))
+def syscall(name: str, number: int, *arguments: int) -> int:
+    """Make a system call with up to five arguments, one that the C library may not have. Its error has the name."""
+    return _call("syscall", number, *arguments, *(0,) * (5 - len(arguments)), says=name)
 
 
 _PDEATHSIG, _GET_PDEATHSIG, _GET_DUMPABLE, _DUMPABLE, _CAPBSET_DROP, _SECUREBITS = 1, 2, 3, 4, 24, 28
@@ -286,7 +285,7 @@ def close_all_but(kept: set[int]) -> None:
     for last in [*(fd - 1 for fd in sorted(kept)), 0xFFFFFFFF]:
         if first <= last:
             try:
-                syscall(_CLOSE_RANGE, first, last, 0)
+                syscall("close_range", _CLOSE_RANGE, first, last, 0)
             except OSError:  # a kernel before 5.9, or a container's profile that does not know the call
                 for fd in [fd for fd in _may_be_open() if first <= fd <= last]:
                     os.closerange(fd, fd + 1)  # which does not mind the descriptor of the listing, closed by now
@@ -303,16 +302,22 @@ def _may_be_open() -> Iterable[int]:
         return range(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
-def limit(which: int, value: int) -> None:
-    """Set a limit of this process, soft and hard. One that is lower already stays."""
+def limit(name: str, value: int) -> None:
+    """Set RLIMIT_<name> of this process, soft and hard. One that is lower already stays."""
+    which = getattr(resource, f"RLIMIT_{name}")
     hard = resource.getrlimit(which)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(which, (value, value))
+    try:
+        resource.setrlimit(which, (value, value))
+    except ValueError as error:  # which is how Python says EPERM and EINVAL here
+        raise NoWall(f"RLIMIT_{name}: {error}") from error
+    if resource.getrlimit(which) != (value, value):
+        raise NoWall(f"RLIMIT_{name}: the kernel did not keep it")
 
 
 def cpu_backstop(cpu_s: float) -> None:
     """SIGKILL after the CPU seconds of now and `cpu_s`, rounded up: stands behind `cpu_timer`, which can be blocked."""
-    limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + cpu_s) + 1)
+    limit("CPU", math.ceil(time.process_time() + cpu_s) + 1)
 
 
 def cpu_timer(cpu_s: float) -> None:
@@ -343,59 +348,10 @@ def memory_limit(status_fd: int, allowance: int) -> None:
     if status_fd < 0:
         raise NoWall("/proc/self/status cannot be opened, so nobody knows what is mapped now")
     mapped_kib = int(os.pread(status_fd, 1 << 16, 0).partition(b"VmData:")[2].split(maxsplit=1)[0])
-    limit(resource.RLIMIT_DATA, (mapped_kib << 10) + allowance)
+    limit("DATA", (mapped_kib << 10) + allowance)
     size = allowance + (1 << 20)
     try:
         mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE).close()
     except OSError:
         return
     raise NoWall("RLIMIT_DATA is set, but the kernel does not keep to it")
-
-
-# ---- landlock ----------------------------------------------------------------------------------------------------
-
-_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # one number on every machine
-_READ_FILE: Final = 1 << 2
-# How many rights on files each version knows; all are taken away. linux/landlock.h; newer versions know at least these
-_FILE_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16, 7: 16, 8: 16, 9: 17}
-_SEEDS: Final = "/dev/urandom"  # V8 seeds each isolate from it, and falls back to the clock in silence
-
-
-def landlock_version() -> int:
-    """Version of landlock's interface.
-
-    Raises:
-        NoWall: The kernel has none.
-    """
-    try:
-        return syscall(_LANDLOCK_CREATE, 0, 0, 1)
-    except OSError as error:
-        raise NoWall(f"the kernel has none ({named(error.errno or 0)})") from error
-
-
-def landlock_rules() -> int:
-    """A ruleset as a descriptor: no file but the one that V8 seeds from, no TCP, no unix socket or signal outside."""
-    version = min(landlock_version(), max(_FILE_RIGHTS))
-    words = [(1 << _FILE_RIGHTS[version]) - 1, 0b11, 0b11][: 1 if version < 4 else 2 if version < 6 else 3]
-    attributes = ctypes.create_string_buffer(struct.pack(f"<{len(words)}Q", *words), 8 * len(words))
-    ruleset = syscall(_LANDLOCK_CREATE, ctypes.addressof(attributes), len(attributes), 0)
-    try:
-        seeds = os.open(_SEEDS, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return ruleset  # a machine without it: V8 could not have read it either
-    rule = ctypes.create_string_buffer(struct.pack("<Qi", _READ_FILE, seeds), 12)
-    try:
-        syscall(_LANDLOCK_ADD, ruleset, 1, ctypes.addressof(rule), 0)
-    finally:
-        os.close(seeds)
-    return ruleset
-
-
-def landlock(ruleset: int) -> None:
-    """Put the calling thread, and what it starts later, under a ruleset; then look whether it holds."""
-    syscall(_LANDLOCK_RESTRICT, ruleset, 0)
-    try:
-        os.close(os.open("/", os.O_RDONLY | os.O_DIRECTORY))
-    except OSError:
-        return
-    raise NoWall("the rules are in force, but a directory could still be opened")
