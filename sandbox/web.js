@@ -51,7 +51,10 @@
 
   // ---- bytes ---------------------------------------------------------------------------------------------------
   const bytesOf = (source) => { // a Uint8Array on the same memory
-    if (!isView(source)) return new Bytes(source, 0, bufferBytes(source)); // which throws for what is no buffer
+    if (!isView(source)) {
+      try { return new Bytes(source, 0, bufferBytes(source)); } catch { /* not a buffer, or a detached one */ }
+      throw new Failure('decode takes an ArrayBuffer or a typed array, such as a Uint8Array');
+    }
     if (typedName(source) === undefined) return new Bytes(viewBuffer(source), viewOffset(source), viewBytes(source));
     return new Bytes(typedBuffer(source), typedOffset(source), typedBytes(source));
   };
@@ -271,17 +274,18 @@
   };
 
   const keep = (memory, v, made) => { mapSet(memory, v, made); return made; };
+  const missed = (e) => { if (getPrototypeOf(e) === Unknown.prototype) throw e; }; // no slot, or the end of the stack?
   const slotOf = (v) => {
     let prototype = getPrototypeOf(v);
     for (; prototype !== null && prototype !== ObjectPrototype; prototype = getPrototypeOf(prototype)) {
       const found = mapGet(kinds, prototype);
       if (typeof found === 'string') refuse(`${test(/^[AEIOU]/, found) ? 'an' : 'a'} ${found}`);
-      if (found !== undefined) try { return { make: found.make, data: found.read(v) }; } catch { /* inherits only */ }
+      if (found !== undefined) try { return { make: found.make, data: found.read(v) }; } catch (e) { missed(e); }
     }
     if (keysOf(v).length > 0) return null;
     // With no tag of its own, the text that an object has for its class comes from slots: four kinds have none.
     for (let i = tagOf(v) === '[object Object]' ? slots.length - 4 : 0; i < slots.length; i++) {
-      try { return { make: slots[i].make, data: slots[i].read(v) }; } catch { /* none of these */ }
+      try { return { make: slots[i].make, data: slots[i].read(v) }; } catch (e) { missed(e); }
     }
     return null;
   };
