@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -75,52 +75,60 @@ class Executor:
         self._runs: dict[str, Run] = {}
         self._kept: OrderedDict[str, Result] = OrderedDict()
         self._tasks: TaskGroup | None = None
-        self._stack: AsyncExitStack | None = None
+        self._open = False
         self._sync: ExitStack | None = None
         self._portal: anyio.from_thread.BlockingPortal | None = None
 
     # ---- life -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._stack is not None:
+        if self._open:
             raise StateError("this executor is open already")
+        self._open = True
         if self._own:
             self.sandbox.launch()  # V8 loads in its own process while the rest happens here
-        self._stack = AsyncExitStack()
         try:
             if self._own:
-                await self._stack.enter_async_context(self.sandbox)
-            self._tasks = await self._stack.enter_async_context(self._running())
-            if self.servers:
-                async with anyio.create_task_group() as starting:
-                    for server in self.servers:
-                        starting.start_soon(server.start, self._tasks)
-        except BaseException as error:
-            stack, self._stack = self._stack, None
-            await stack.__aexit__(type(error), error, error.__traceback__)
-            if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-                raise error.exceptions[0] from None
+                await self.sandbox.__aenter__()
+            self._tasks = await anyio.create_task_group().__aenter__()
+            await self._start_servers(self._tasks)
+        except BaseException:
+            await self._shut()
             raise
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        stack, self._stack = self._stack, None
-        if stack is not None:
-            await stack.__aexit__(*error)  # pyright: ignore[reportArgumentType]  the three that a with block gives
+    async def __aexit__(self, *_: object) -> None:
+        await self._shut()
 
-    @asynccontextmanager
-    async def _running(self) -> AsyncGenerator[TaskGroup]:
-        async with anyio.create_task_group() as tasks:
+    async def _start_servers(self, tasks: TaskGroup) -> None:
+        refused: list[Exception] = []
+
+        async def start(server: Server) -> None:
             try:
-                yield tasks
-            finally:
-                with anyio.CancelScope(shield=True):
-                    for run in list(self._runs.values()):
-                        await run.cancel()
-                    for server in self.servers:
-                        await server.stop()
-                    tasks.cancel_scope.cancel()
-        self._tasks = None
+                await server.start(tasks)
+            except Exception as error:  # noqa: BLE001  handed to whoever enters the executor, one alone and not in a group
+                refused.append(error)
+
+        async with anyio.create_task_group() as starting:
+            for server in self.servers:
+                starting.start_soon(start, server)
+        if refused:
+            raise refused[0]
+
+    async def _shut(self) -> None:
+        """Leave nothing behind, whatever the reason; what the block raised goes on as it is, in no group."""
+        tasks, self._tasks = self._tasks, None
+        if tasks is not None:
+            with anyio.CancelScope(shield=True):
+                for run in list(self._runs.values()):
+                    await run.cancel()
+                for server in self.servers:
+                    await server.stop()
+            tasks.cancel_scope.cancel()
+            await tasks.__aexit__(None, None, None)
+        if self._own:
+            await self.sandbox.__aexit__(None, None, None)
+        self._open = False
 
     def __enter__(self) -> Self:
         """For code without an event loop: one thread runs it, as long as the block lasts."""
@@ -243,7 +251,7 @@ class Executor:
         """
         if self._portal is not None:
             return self._portal.call(lambda: self.run(program, **options))
-        if self._stack is not None:
+        if self._open:
             raise StateError("this executor was opened with `async with`: use `await executor.run(...)`")
         with self:
             return self.run_sync(program, **options)

@@ -358,9 +358,8 @@ class Run:
     async def _perform(self, call: CallState) -> None:
         try:
             with self._in_flight[call.number]:
-                self._ready.append(
-                    await self.gate.perform(call, run_id=self.id, limits=self.limits, context=self._context)
-                )
+                reply = await self.gate.perform(call, run_id=self.id, limits=self.limits, context=self._context)
+                self._ready.append(reply)  # not around the await: the list is another one by then
         finally:
             del self._in_flight[call.number]
             self._finished(call)

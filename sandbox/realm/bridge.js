@@ -1,7 +1,7 @@
 // Part 4 of the realm: tools, output, timers, the life of a program, and the object that the worker holds.
 
 // ---- calls and timers -----------------------------------------------------------------------------------------
-const pending = create(null), heard = create(null); // id -> entry; id -> somebody listens to this call's promise
+let pending = create(null), heard = create(null); // id -> entry; id -> somebody listens to this call's promise
 let nextId = 1, outstanding = 0, over = false;
 
 class ToolError extends E {}
@@ -42,7 +42,7 @@ const callTool = (name, given) => {
   return promise;
 };
 
-const installTools = (list) => {
+const makeTools = (list) => {
   const root = create(null), spaces = create(null);
   const space = (name) => {
     if (spaces[name] === undefined) {
@@ -58,7 +58,10 @@ const installTools = (list) => {
     if (!(name in root)) defineProperty(root, name, locked(f, false));
   }
   for (const name in spaces) freeze(spaces[name]);
-  defineProperty(G, 'tools', locked(freeze(root), true));
+  return freeze(root);
+};
+const installTools = (root) => {
+  defineProperty(G, 'tools', locked(root, true));
   for (const name in root) if (!(name in G)) expose(name, root[name]); // a bare `get_order(...)` works too
 };
 
@@ -259,9 +262,28 @@ accessor('boot', (json) => {
   lineOffset = settings.line_offset;
   shifts = settings.shifts;
   for (let i = 0; i < settings.awaits.length; i++) awaits += (i ? ',' : '') + settings.awaits[i];
-  installTools(settings.tools);
+  installTools(makeTools(settings.tools));
   for (let i = 0; i < settings.notices.length; i++) push('warnings', stringify(settings.notices[i]));
   expose('inputs', settings.inputs);
+});
+// A rehearsal goes once through what every program needs, so that V8 compiles it while nobody waits. It is over, and
+// all that it touched is as new, before any program arrives.
+accessor('rehearsal', () => {
+  for (const name in limits) limits[name] = 1 << 20;
+  emittedLeft = logLeft = 1 << 20;
+  const tools = makeTools([{ name: 'a', path: ['a'] }, { name: 'b/c', path: ['b', 'c'] }]);
+  const program = async () => {
+    text('a', { b: [1, true, null, 'c'] });
+    return [describe(new E('d')).line, await tools.a({ e: [1, true, null, 'f'] }), { g: 1.5 }];
+  };
+  follow(program(), settled);
+});
+accessor('reset', () => {
+  for (const name in limits) limits[name] = 0;
+  pending = create(null), heard = create(null), entries = create(null);
+  nextId = 1, outstanding = first = count = droppedLogs = surplus = emittedLeft = logLeft = now = chance = 0;
+  over = closed = false;
+  ending = awaits = '';
 });
 accessor('program', (f) => {
   let result;
