@@ -212,7 +212,8 @@ def _typed(gone: threading.Event) -> str:
     if os.name == "nt":  # pragma: no cover - select knows only sockets there
         return sys.stdin.readline()
     while not gone.is_set():
-        if select.select([sys.stdin], [], [], _POLL_S)[0]:
+        ready = select.select([sys.stdin], [], [], _POLL_S)[0]
+        if ready and not gone.is_set():
             return sys.stdin.readline()
     return ""
 
