@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import anyio
 import msgspec
 
 from bridge.policy import Decision
@@ -57,7 +58,16 @@ class CallState:
     error_code: str = ""
     error_message: str = ""
     definition_changed: bool = False
+    asked_again: bool = False
+    scope: anyio.CancelScope | None = None
+    given_up: bool = False
     notices: list[Any] = field(default_factory=list)
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more: end its execution."""
+        self.given_up = True
+        if self.scope is not None:
+            self.scope.cancel()
 
     @property
     def read_only(self) -> bool:

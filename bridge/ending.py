@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bridge.calls import CallState
-from bridge.results import CallRow, Failure, Result, finish
+from bridge.results import CallRow, Failure, Result, Status, finish
 from sandbox import Death, LimitName, Limits, Notice, Returned, Threw, Usage
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Ending:
         by_program: The program came to its own end, so that calls it left behind are awaited.
     """
 
-    status: str
+    status: Status
     value: bytes = b""
     failure: Failure | None = None
     by_program: bool = False
@@ -128,7 +128,7 @@ def _failed(
     limit: LimitName | None = None,
     line: int | None = None,
     hint: str = "",
-    status: str = "failed",
+    status: Status = "failed",
 ) -> Ending:
     failure = Failure(code=code, name="", message=message, line=line, column=None, limit=limit, hint=hint)
     return Ending(status=status, failure=failure)
@@ -187,7 +187,7 @@ def assemble(run: Run, end: Ending, notices: list[Notice]) -> Result:
         in_flight=run.most_in_flight,
         timers=run.timers_made,
         call_s=max((call.duration_s for call in calls), default=0.0),
-        expires_s=run.longest_wait_s,
+        expires_s=run.people.longest_wait_s,
         argument_bytes=max((len(bytes(call.made)) for call in calls), default=0),
         reply_bytes=max((len(call.text) for call in calls), default=0),
         value_bytes=len(end.value),

@@ -14,7 +14,7 @@ import msgspec
 
 from bridge import replies
 from bridge.approval import ApprovalRequest, Grants, digest
-from bridge.calls import CallState
+from bridge.calls import CallState, Stage
 from bridge.errors import HOST_CODES, CatalogError, ToolError
 from bridge.policy import Policy, decide
 from bridge.schema import Checker
@@ -51,8 +51,8 @@ class Gate:
         call.notices.extend(msgspec.structs.replace(notice, line=call.line or None) for notice in checked.notices)
         self.judge(call, checked.arguments, run_id=run_id, caller=caller)
 
-    def judge(self, call: CallState, arguments: Any, *, run_id: str, caller: Caller = "programmatic") -> None:
-        """Policy and grants on checked arguments; also for arguments that an approver has edited."""
+    def judge(self, call: CallState, arguments: Any, *, run_id: str, caller: Caller = "programmatic") -> Stage:
+        """Policy and grants on checked arguments, also on those that an approver has edited; the stage it is in now."""
         call.checked = call.executed = arguments
         decision = call.decision = decide(self.policy, call.entry.tool, call.entry.path, arguments, caller)
         if decision.kind == "deny":
@@ -61,6 +61,7 @@ class Gate:
             call.stage = "asked"
         else:
             call.stage = "client" if call.entry.tool.handler is None else "queued"
+        return call.stage
 
     def edited(self, call: CallState, arguments: Any, *, run_id: str) -> None:
         """An approver's arguments pass the schema and the deny rules again; the approval itself stands.
@@ -109,6 +110,9 @@ class Gate:
         ceiling = anyio.current_time() + timeout_s * PROGRESS_CEILING
         try:
             with anyio.move_on_after(timeout_s) as scope:
+                call.scope = scope
+                if call.given_up:
+                    scope.cancel()
 
                 def progress(done: float, total: float | None, message: str | None) -> None:
                     scope.deadline = min(anyio.current_time() + timeout_s, ceiling)
@@ -124,6 +128,8 @@ class Gate:
                     ),
                 )
                 return self.answered(call, value, limits)
+            if call.given_up:
+                return rejected(call, "cancelled", ToolError("cancelled", "the program ended before it came back"))
             message = f"{call.entry.name} did not answer within {timeout_s:g} s (call_s)"
             return rejected(call, "timeout", ToolError("timeout", message, retryable=True))
         except ToolError as error:
@@ -152,7 +158,7 @@ class Gate:
                 "failed",
                 ToolError(
                     "too_large",
-                    f"{call.entry.name} returned {len(text):,} bytes, over reply_bytes={limits.reply_bytes:,}: ask it for less",
+                    f"{call.entry.name} returned {len(text):,} bytes, over {limits.reply_bytes:,} (reply_bytes): ask for less",
                 ),
                 own=False,
             )

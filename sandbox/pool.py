@@ -95,8 +95,8 @@ class Sandbox:
             self._origin = Zygote(self._settings)
 
     async def __aenter__(self) -> Self:
-        self._slots = anyio.Semaphore(self.max_workers)
-        self._places = anyio.Semaphore(self.max_waiting)
+        self._slots = anyio.Semaphore(self.max_workers, fast_acquire=True)
+        self._places = anyio.Semaphore(self.max_waiting, fast_acquire=True)
         self._wanted, self._busy, self._renewing = anyio.Event(), anyio.Event(), anyio.Lock()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
@@ -143,7 +143,7 @@ class Sandbox:
                 if worker in self._live:
                     self._tasks.start_soon(self.bury, worker)
 
-    async def start(self, worker: Worker, start: Start, limits: Limits, timeout_s: float) -> Wave | None:
+    async def start(self, worker: Worker, start: Start, limits: Limits, timeout_s: float | None = None) -> Wave | None:
         """`Worker.start` in one of the `max_workers` slots; waits for a slot first."""
         async with self._slots:
             self._computes(worker)
@@ -152,7 +152,9 @@ class Sandbox:
             finally:
                 self._computing.discard(worker)
 
-    async def deliver(self, worker: Worker, now_ms: float, replies: Sequence[Reply], timeout_s: float) -> Wave | None:
+    async def deliver(
+        self, worker: Worker, now_ms: float, replies: Sequence[Reply], timeout_s: float | None = None
+    ) -> Wave | None:
         """`Worker.deliver` in one of the `max_workers` slots."""
         async with self._slots:
             self._computes(worker)

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -48,7 +48,7 @@ Why = LimitName | Literal["protocol", "cancelled", "over"]
 
 
 class Worker:
-    """One jailed process for one program. `ready`, then `start`, then `deliver` until a wave has an end; then `close`."""
+    """One jailed process for one program: `ready`, `start`, `deliver` until a wave has an end, then `close`."""
 
     def __init__(self, born: Born, origin: Origin, limits: Limits, bound: Limits) -> None:
         """`limits` are the run's own, `bound` those that kernel and V8 were given when the worker was locked."""
@@ -89,8 +89,10 @@ class Worker:
             return ""
         return message.reason if isinstance(message, Broken) else "the worker ended before it was ready"
 
-    async def start(self, start: Start, limits: Limits, timeout_s: float) -> Wave | None:
+    async def start(self, start: Start, limits: Limits, timeout_s: float | None = None) -> Wave | None:
         """Hand the program over and wait for its first wave, at most `timeout_s` seconds.
+
+        Without `timeout_s` the caller has a deadline of its own round this: cancelled, the worker is killed.
 
         Returns:
             The wave, or None when the worker has ended: `close` then says how.
@@ -98,7 +100,7 @@ class Worker:
         self.limits = limits
         return self._wave(await self._step(self._connection.start(start), timeout_s))
 
-    async def deliver(self, now_ms: float, replies: Sequence[Reply], timeout_s: float) -> Wave | None:
+    async def deliver(self, now_ms: float, replies: Sequence[Reply], timeout_s: float | None = None) -> Wave | None:
         """Hand replies over, in the order in which they settle, and wait for the next wave as `start` does."""
         return self._wave(await self._step(self._connection.deliver(now_ms, replies), timeout_s))
 
@@ -193,12 +195,12 @@ class Worker:
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 
-    async def _step(self, data: bytes, timeout_s: float) -> FromWorker | None:
+    async def _step(self, data: bytes, timeout_s: float | None) -> FromWorker | None:
         """Send, then wait for one message; None when there will be none."""
         channel = self._born.channel
         self.computing = True
         try:
-            with anyio.move_on_after(timeout_s):
+            with nullcontext() if timeout_s is None else anyio.move_on_after(timeout_s):
                 view = memoryview(data)
                 while view:
                     try:
