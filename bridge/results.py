@@ -161,7 +161,10 @@ class Result:
             for each in self.approvals
         ]
         data["warnings"] = [{"code": each.code, "message": each.message, "line": each.line} for each in self.warnings]
-        for name in ("error", "emitted", "images", "logs", "usage", "ledger"):
+        data["emitted"] = list(self.emitted)
+        for name in ("images", "logs"):
+            data[name] = [msgspec.to_builtins(each) for each in data[name]]
+        for name in ("error", "usage", "ledger"):
             data[name] = msgspec.to_builtins(data[name])
         return data
 
