@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import sandbox
 
-FOLDER: Final = Path(sandbox.__file__).parent
+FOLDER: Final = Path(sandbox.__file__).parent / "realm"
 FLAGS: Final = ("--single-threaded", "--jitless", "--disallow-code-generation-from-strings", "--stack-size=700")
 
 # What realm.js does before, as far as these parts can tell; `names` lets a test see what they added.
