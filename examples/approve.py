@@ -33,7 +33,7 @@ async def main() -> None:
         while run.status == "paused":
             verdicts = {request.id: decide(request) for request in run.approvals}
             for request in run.approvals:
-                print(f"{request.tool} {request.arguments}: {verdicts[request.id]}")
+                print(f"{request.tool}, {request.arguments['amount']} EUR: {type(verdicts[request.id]).__name__}")
             run = await run.resume(verdicts)
     assert run.result is not None, "a finished run has a result"
     print(run.result.text)

@@ -24,8 +24,8 @@ async def main() -> None:
     async with Executor([shop, tool(goodwill)], policy=policy) as executor:
         result = await executor.run(program)
     print(result.text)
-    replies = sum(call.reply_bytes for call in result.calls)
-    print(f"\n{len(result.calls)} calls, {replies:,} bytes of replies; {len(result.text.encode()):,} bytes to the model")
+    replies, read = sum(call.reply_bytes for call in result.calls), len(result.text.encode())
+    print(f"{len(result.calls)} calls, {replies:,} bytes of replies; the model reads {read:,}")
 
 
 if __name__ == "__main__":

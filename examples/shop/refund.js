@@ -9,7 +9,8 @@ const { orders } = await tools.shop.list_orders({
 const waiting = orders
   .map((order) => ({ ...order, days_late: Math.round((today - Date.parse(order.promised_on)) / 86_400_000) }))
   .sort((a, b) => b.days_late - a.days_late || b.total - a.total);
-const worst = waiting[0];
+const [worst] = waiting;
+if (!worst) return { waiting: 0 };
 
 const { lines, refunded } = await tools.shop.get_order({ order_id: worst.order_id });
 const amount = await tools.goodwill({ total: worst.total - refunded, days_late: worst.days_late });

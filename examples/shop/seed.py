@@ -64,20 +64,24 @@ def open_shop(path: str = ":memory:") -> sqlite3.Connection:
     """Open the database, and fill it if it is new.
 
     Raises:
-        SystemExit: The file holds something else, or rows of another version.
+        SystemExit: The file is no database, holds something else, or rows of another version.
     """
     database = sqlite3.connect(path, isolation_level=None)
     database.row_factory = sqlite3.Row
-    database.execute("BEGIN IMMEDIATE")  # of two servers that start on one new file, one fills it and the other waits
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version == 0 and not database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        for statement in SCHEMA.split(";"):
-            database.execute(statement)
-        fill(database)
-        database.execute(f"PRAGMA user_version = {VERSION}")
-    elif version != VERSION:
+    try:
+        database.execute("BEGIN IMMEDIATE")  # of two servers that start on one new file, one fills it, the other waits
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0 and not database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            for statement in SCHEMA.split(";"):
+                database.execute(statement)
+            fill(database)
+            version = VERSION
+            database.execute(f"PRAGMA user_version = {VERSION}")
+        database.execute("COMMIT")
+    except sqlite3.DatabaseError as error:
+        raise SystemExit(f"{path} cannot be used as a database: {error}") from None
+    if version != VERSION:
         raise SystemExit(f"{path} is not a shop of version {VERSION}: name another file, or none")
-    database.execute("COMMIT")
     return database
 
 
