@@ -322,6 +322,16 @@ def test_calls_that_do_not_fit_are_left_out_in_the_middle_and_counted_by_tool() 
     assert left_out == f"  ... {len(gone)} more calls: mail.send x {len(gone) - of_get}, get x {of_get}"
 
 
+def test_a_part_that_has_no_room_is_left_out_rather_than_broken() -> None:
+    value = json.dumps(list(range(1000))).encode()
+    shown = [
+        finished(value_json=value, limits=Limits(output_bytes=size)).text.split("\n")[2:] for size in range(180, 400)
+    ]
+    assert shown[0] == []
+    assert all(json.loads(lines[0]) for lines in shown if lines)
+    assert len(shown[-1]) == 1
+
+
 texts = st.text(max_size=40) | st.sampled_from(["x" * 3000, "ü€😀" * 300, "\n" * 200, "[sandbridge] x"])
 
 

@@ -159,13 +159,17 @@ def test_the_json_of_a_result_can_hold_what_utf_8_cannot() -> None:
     assert json.loads(result.to_json())["calls"][0]["arguments"] == {"a": "\ud83d", "b": 10**30}
 
 
-def test_the_json_of_a_result_can_be_nested_as_deep_as_its_value() -> None:
-    depth = 100_000
-    while finished(value_json=b"[" * depth + b"]" * depth).warnings:
-        depth = depth * 9 // 10
-    deep = finished(value_json=b"[" * depth + b"]" * depth)
-    assert depth > 100
-    assert "[" * depth + "]" * depth in deep.to_json()
+def test_the_deepest_value_that_can_be_read_can_be_shown_and_written() -> None:
+    def nested(depth: int) -> Result:
+        return finished(value_json=b"[" * depth + b"]" * depth)
+
+    deepest, too_deep = 100, 100_000
+    while too_deep - deepest > 1:
+        middle = (deepest + too_deep) // 2
+        deepest, too_deep = (deepest, middle) if nested(middle).warnings else (middle, too_deep)
+    result = nested(deepest)
+    assert result.body == "[" * deepest + "]" * deepest
+    assert f'"value":{result.body},' in result.to_json()
 
 
 # ---- pauses
