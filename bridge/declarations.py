@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bridge.dialect import Document, mapped
 from bridge.names import identifier
+from bridge.notation import first_sentence
 from bridge.text import visible
-from bridge.typescript import Names, Writer, first_sentence
+from bridge.typescript import Names, Writer
 
 if TYPE_CHECKING:
     from bridge.tools import Catalog, Entry, Tool
