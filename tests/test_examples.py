@@ -25,6 +25,7 @@ from bridge.config import load as configuration
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SHOP = EXAMPLES / "shop"
 DIGEST = "2845f411c3e0d27cdc736ab43832b48b9817babb6078f413f5aef135c8dd733f"  # of all rows
+CONFIG = ("--config", "examples/shop/sandbridge.toml")
 WEEK = {"promised_from": "2026-03-06", "promised_to": "2026-03-12"}
 CALLS: dict[str, dict[str, Any]] = {  # one good call of every tool
     "list_orders": WEEK,
@@ -323,17 +324,27 @@ async def test_a_refund_that_was_denied_is_not_given() -> None:
 # ---- the scripts -----------------------------------------------------------------------------------------------------
 
 
-def started(script: str) -> str:
-    """What a script prints; it must say nothing on stderr and end well."""
+def started(*arguments: str, status: int = 0) -> tuple[list[str], str]:
+    """Lines that Python prints when it is started so, and what stands on stderr."""
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}  # the packages under test, installed or not
-    command = [sys.executable, EXAMPLES / script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    command = [sys.executable, *arguments]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+        cwd=EXAMPLES.parent,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout.splitlines(), done.stderr
 
 
 def test_embed_prints_the_result_and_what_it_saved() -> None:
-    *text, figures = started("embed.py").splitlines()
+    (*text, figures), errors = started("examples/embed.py")
+    assert errors == ""
     assert text[0] == "[sandbridge] completed; 313 calls (13 failed)"
     assert [row["order"] for row in json.loads(text[1])["worst"]] == [row[0] for row in WORST]
     read = len("\n".join(text).encode())
@@ -341,11 +352,28 @@ def test_embed_prints_the_result_and_what_it_saved() -> None:
 
 
 def test_approve_decides_in_code_and_goes_on() -> None:
-    assert started("approve.py").splitlines() == [
-        "shop/issue_refund, 28.56 EUR: Approve",
-        "[sandbridge] completed; 4 calls",
-        '{"waiting":14,"refund_id":1,"order_id":"O-12660","amount":28.56,"refunded":28.56}',
-    ]
+    assert started("examples/approve.py") == (
+        [
+            "shop/issue_refund, 28.56 EUR: Approve",
+            "[sandbridge] completed; 4 calls",
+            '{"waiting":14,"refund_id":1,"order_id":"O-12660","amount":28.56,"refunded":28.56}',
+        ],
+        "",
+    )
+
+
+def test_the_command_prints_the_ten_worst_orders() -> None:
+    text, _ = started("-m", "bridge.cli", "run", "examples/shop/late_orders.js", *CONFIG)
+    assert text[0] == "[sandbridge] completed; 313 calls (13 failed)"
+    assert [row["order"] for row in json.loads(text[1])["worst"]] == [row[0] for row in WORST]
+
+
+def test_the_command_pauses_where_nobody_can_be_asked() -> None:
+    text, _ = started("-m", "bridge.cli", "run", "examples/shop/refund.js", *CONFIG, status=3)
+    assert text[-1] == (
+        '  approval of tools.shop.issue_refund({"order_id":"O-12660","amount":28.56,'
+        '"reason":"linen blanket is 7 days late"}) at line 17'
+    )
 
 
 def test_embed_fits_on_a_page() -> None:
