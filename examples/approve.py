@@ -26,7 +26,7 @@ def decide(request: ApprovalRequest) -> Approve | Deny:
 
 async def main() -> None:
     """Start the program, decide whenever it pauses, and print what a model would read."""
-    shop = mcp.stdio("shop", sys.executable, [str(SHOP / "server.py")])
+    shop = mcp.stdio("shop", sys.executable, [str(SHOP / "server.py")], optional=False)
     policy = Policy([allow("shop.*", unless="shop.issue_refund"), ask("shop.issue_refund")])
     async with Executor([shop, tool(goodwill)], policy=policy) as executor:
         run = await executor.start((SHOP / "refund.js").read_text("utf-8"))

@@ -18,7 +18,7 @@ SHOP = Path(__file__).parent / "shop"
 
 async def main() -> None:
     """Run the program and print what a model would read."""
-    shop = mcp.stdio("shop", sys.executable, [str(SHOP / "server.py")])
+    shop = mcp.stdio("shop", sys.executable, [str(SHOP / "server.py")], optional=False)
     policy = Policy([allow("shop.*", unless="shop.issue_refund")])
     program = (SHOP / "late_orders.js").read_text("utf-8")
     async with Executor([shop, tool(goodwill)], policy=policy) as executor:
