@@ -199,7 +199,6 @@ class _Compiled:
                 f"{where} stands for {_count(self.cost)} checks of one value, over {EXPANSION:,}: nest less"
             )
         said = root.pop("$schema", None) if is_object(root) else None
-        self._outside: list[str] = []
         self.validator = self._build(_dialects(said, where), where)
         self.validator_class = type(self.validator)
 
@@ -209,9 +208,12 @@ class _Compiled:
             for patterns in (_LINEAR, _BACKTRACKING):
                 try:
                     validator = dialect(
-                        self.document.root, validate_formats=False, retriever=self._retrieve, pattern_options=patterns
+                        self.document.root, validate_formats=False, retriever=_retrieve, pattern_options=patterns
                     )
                 except ValueError as error:
+                    kind = getattr(error, "kind", None)  # only a ValidationError has one
+                    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Referencing):
+                        raise CatalogError(_unresolved(where, error)) from None
                     first = error if patterns is _BACKTRACKING and first is None else first
                     continue
                 if patterns is _BACKTRACKING:
@@ -220,38 +222,60 @@ class _Compiled:
                         ("pattern" in p) + len(mapped(p, "patternProperties")) for p in parts
                     )
                 return validator
-        if self._outside:
-            uri = cut(visible(self._outside[0]), 100)
-            raise CatalogError(f"{where} refers to {uri!r}, outside of it, and nothing is fetched: put it under $defs")
         raise CatalogError(f"{where} cannot be used: {_first_line(first)}")
-
-    def _retrieve(self, uri: str) -> NoReturn:
-        self._outside.append(uri)
-        raise LookupError("references are not fetched")
 
     def explainer(self) -> Explainer:
         return Explainer(self.document, self.validator_class)
 
     def accepts(self, value: Any) -> bool:
         """Whether a value fits. Raises `_Refused` for one that cannot be checked."""
-        nodes, level, depth = 1, [value], 0
-        while level:
-            below: list[Any] = []
-            for item in level:
-                if isinstance(item, (dict, list)):
-                    nodes += len(item)  # pyright: ignore[reportUnknownArgumentType] - any JSON
-                    below.extend(item.values() if isinstance(item, dict) else item)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - any JSON
-            level, depth = below, depth + 1
-            if depth > DEPTH + 1:
-                raise _Refused(f"nested more than {DEPTH} levels deep")
-        if nodes * self.cost > WORK:
-            raise _Refused(f"too large to be checked ({nodes:,} values)")
         try:
+            nodes = _measured(value)
+            if nodes * self.cost > WORK:
+                raise _Refused(f"too large to be checked ({nodes:,} values)")
             return self.validator.is_valid(value)
         except UnicodeEncodeError:
             raise _Refused("holds a lone surrogate, which is no text") from None
         except ValueError as error:
             raise _Refused(f"is no JSON: {_first_line(error)}") from None
+
+
+def _measured(value: Any) -> int:
+    """How many values are in one. Raises `_Refused` for one too deep, `UnicodeEncodeError` for text that is none."""
+    count, level = 1, [value]
+    for _ in range(DEPTH):
+        below: list[Any] = []
+        for item in level:  # `type` rather than `isinstance` and guards: this runs for every value of every call
+            kind: type[Any] = type(item)
+            if kind is str:
+                if not item.isascii():
+                    item.encode()
+            elif kind is dict:
+                below += item.values()
+                for key in item:
+                    if not key.isascii():
+                        key.encode()
+            elif kind is list:
+                below += item
+        if not below:
+            return count
+        count += len(below)
+        level = below
+    if any(isinstance(item, (dict, list)) for item in level):
+        raise _Refused(f"nested more than {DEPTH} levels deep")
+    return count
+
+
+def _unresolved(where: str, error: Exception) -> str:
+    remote = re.match(r"Resource '(.*)' is not present in a registry", str(error))
+    if remote is None:
+        return f"{where} cannot be used: {_first_line(error)}"
+    uri = cut(visible(remote.group(1)), 100)
+    return f"{where} refers to {uri!r}, outside of it, and nothing is fetched: put it under $defs"
+
+
+def _retrieve(uri: str) -> NoReturn:
+    raise LookupError(f"{uri} is not fetched")  # the library says so in its own error
 
 
 def _dialects(said: object, where: str) -> list[type[jsonschema_rs.Validator]]:
@@ -272,7 +296,7 @@ def _read_nullable(document: Document) -> None:
                 part["enum"] = [*part["enum"], None]
 
 
-def _first_line(error: ValueError | None) -> str:
+def _first_line(error: Exception | None) -> str:
     return cut(visible(str(error).partition("\n")[0]), 200)
 
 
