@@ -193,10 +193,10 @@ def load(
 def remarks(catalog: Catalog, configuration: Configuration) -> list[str]:
     """What somebody should know of a catalog whose servers were started: servers that are down, tools that were renamed
     or left out, rules that match no tool. A line each."""
-    said = [f"server {server.name} is down: {server.reason}" for server in configuration.servers if server.reason]
-    said += [warning for server in configuration.servers for warning in server.warnings]
+    said = [f"server {server.name} is down: {server.error}" for server in configuration.servers if server.error]
+    said += [f"server {server.name}: {each}" for server in configuration.servers for each in server.warnings]
     said += catalog.warnings
-    if any(server.reason for server in configuration.servers):
+    if any(server.error for server in configuration.servers):
         return said  # what matches no tool may match one of theirs
     names = [name for entry in catalog.entries for name in (entry.name, entry.expression)]
     idle = configuration.policy.unmatched(names)
@@ -283,7 +283,7 @@ def _check_limits(chosen: Mapping[str, Any], problems: Problems) -> None:
 
 
 def _check_walls(options: Mapping[str, Any], problems: Problems) -> None:
-    from sandbox.jail import WALLS
+    from sandbox import WALLS
 
     for number, wall in enumerate(options.get("require", ())):
         if wall not in WALLS:

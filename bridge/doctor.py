@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anyio import to_thread
 
 from bridge.screen import plural, table
-from sandbox import Sandbox, SandboxError
-
-# The walls' names and meanings, and what this machine must have, are the sandbox's to say.
-from sandbox.engine import VERSION
-from sandbox.jail import WALLS, available, required
+from sandbox import ENGINE_VERSION, WALLS, Sandbox, SandboxError, available_walls, required_walls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +31,8 @@ async def examine(configuration: Configuration) -> dict[str, Any]:
         `servers`, `warnings`, and `ready`: whether a program could run with the walls that are required.
     """
     options = dict(configuration.sandbox)
-    needed = options.pop("require", None) or required()
-    engine: dict[str, Any] = {"v8": VERSION, "mini_racer": _version("mini-racer"), "loads": False, "start_s": None}
+    needed = options.pop("require", None) or required_walls()
+    engine: dict[str, Any] = {"v8": ENGINE_VERSION, "mini_racer": _version("mini-racer"), "loads": False, "start_s": None}
     program: dict[str, Any] = {"text": PROGRAM, "works": False, "run_s": None, "reason": "the engine does not load"}
     walls: Mapping[str, str]
     began = time.perf_counter()
@@ -47,7 +43,7 @@ async def examine(configuration: Configuration) -> dict[str, Any]:
             program.update(await _try(sandbox))
     except SandboxError as error:
         engine.update(reason=str(error))
-        walls = await to_thread.run_sync(available)
+        walls = await to_thread.run_sync(available_walls)
     rows = [
         {
             "name": name,
@@ -93,13 +89,13 @@ async def _try(sandbox: Sandbox) -> dict[str, Any]:
 
 def state(server: Server, down: Mapping[str, str]) -> dict[str, Any]:
     """A started server, as JSON data: `name`, `up`, `reason` (empty where it is up), `tools`, `revision`."""
-    reason = down.get(server.name) or server.reason
+    reason = down.get(server.name) or server.error or ""
     return {
         "name": server.name,
         "up": not reason,
         "reason": reason,
         "tools": len(server.tools),
-        "revision": server.revision,
+        "revision": getattr(server, "revision", None),  # of the protocol, where a server's description has it
         "warnings": list(server.warnings),
     }
 
@@ -134,7 +130,8 @@ def describe(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines.append((f"program: `{program['text']}` DOES NOT WORK: {program['reason']}", "red"))
     for server in report["servers"]:
         if server["up"]:
-            text = f"server {server['name']}: up, {plural(server['tools'], 'tool')}, protocol {server['revision']}"
+            text = f"server {server['name']}: up, {plural(server['tools'], 'tool')}"
+            text += f", protocol {server['revision']}" if server["revision"] else ""
             lines.append((text, "green"))
         else:
             lines.append((f"server {server['name']}: DOWN: {server['reason']}", "red"))
@@ -169,4 +166,4 @@ def _version(distribution: str) -> str:
 def version() -> str:
     """What `--version` prints."""
     python = ".".join(map(str, sys.version_info[:3]))
-    return f"sandbridge {_version('sandbridge')} (V8 {VERSION}, Python {python})"
+    return f"sandbridge {_version('sandbridge')} (V8 {ENGINE_VERSION}, Python {python})"

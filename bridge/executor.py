@@ -19,10 +19,11 @@ from bridge.gate import Gate
 from bridge.policy import Policy
 from bridge.run import Run
 from bridge.tools import Catalog, Entry, Tool
-from sandbox import Limits, Sandbox
+from sandbox import Limits, Notice, Sandbox
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
+    from typing_extensions import TypeIs
 
     from bridge.events import Event
     from bridge.mcp import Server
@@ -69,7 +70,9 @@ class Executor:
         self.on_event = on_event
         self._own = sandbox is None
         self.sandbox = sandbox or Sandbox(limits=self.limits)
-        self._catalog = Catalog([tool for tool in given if not is_server(tool)])
+        self._catalog = Catalog(
+            [tool for tool in given if not is_server(tool)], [server.name for server in self.servers]
+        )
         self._gate: Gate | None = None
         self._versions: tuple[int, ...] = ()
         self._runs: dict[str, Run] = {}
@@ -106,7 +109,7 @@ class Executor:
         async def start(server: Server) -> None:
             try:
                 await server.start(tasks)
-            except Exception as error:  # noqa: BLE001  handed to whoever enters the executor, one alone and not in a group
+            except Exception as error:  # noqa: BLE001  handed to whoever enters the executor, in no group
                 refused.append(error)
 
         async with anyio.create_task_group() as starting:
@@ -217,6 +220,9 @@ class Executor:
             live=self._live,
             on_event=on_event or self.on_event,
         )
+        for server in self.servers:
+            if server.error:  # its tools are not there: nobody should take that for "no such thing"
+                run.notices.append(Notice("server_down", f"the server {server.name} is down: {server.error[:500]}"))
         self._runs[run.id] = run
         self._tasks.start_soon(self._drive, run)
         await run.settled()
@@ -280,9 +286,8 @@ class Executor:
         versions = tuple(server.version for server in self.servers)
         if self._gate is None or versions != self._versions:
             if self.servers:
-                self._catalog = Catalog(
-                    tool for given in self._given for tool in (given.tools if is_server(given) else (given,))
-                )
+                tools = [tool for given in self._given for tool in (given.tools if is_server(given) else (given,))]
+                self._catalog = Catalog(tools, [server.name for server in self.servers])
             self._gate, self._versions = Gate(self._catalog, self.policy, self.grants), versions
         return self._gate
 
@@ -294,6 +299,6 @@ class Executor:
         return entry.tool
 
 
-def is_server(tool: Any) -> bool:
+def is_server(tool: Tool | Server | Callable[..., Any]) -> TypeIs[Server]:
     """Whether it is an MCP server rather than a tool; asked without importing the SDK."""
     return hasattr(tool, "start") and hasattr(tool, "tools") and hasattr(tool, "identity")

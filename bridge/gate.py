@@ -153,15 +153,9 @@ class Gate:
         except ToolError as error:
             return rejected(call, "failed", error)
         if len(text) > limits.reply_bytes:
-            return rejected(
-                call,
-                "failed",
-                ToolError(
-                    "too_large",
-                    f"{call.entry.name} returned {len(text):,} bytes, over {limits.reply_bytes:,} (reply_bytes): ask for less",
-                ),
-                own=False,
-            )
+            size = f"{len(text):,} bytes, more than {limits.reply_bytes:,} (reply_bytes)"
+            error = ToolError("too_large", f"{call.entry.name} returned {size}: ask it for less")
+            return rejected(call, "failed", error, own=False)
         if changed:
             text_of = f"{changed} integer(s) beyond 2^53 in a reply of {call.entry.name} were delivered as strings"
             call.notices.append(Notice("big_integers", text_of, call.line or None))

@@ -163,10 +163,9 @@ class People:
     def _apply_grants(self) -> None:
         """A grant for the run or the tool decides what else waits and is covered by it."""
         for call in list(self.waiting.values()):
-            if call.stage == "asked":
-                if self._run.gate.judge(call, call.checked, run_id=self._run.id) != "asked":
-                    del self.waiting[call.id]
-                    self._let_through(call)
+            if call.stage == "asked" and self._run.gate.judge(call, call.checked, run_id=self._run.id) != "asked":
+                del self.waiting[call.id]
+                self._let_through(call)
 
     def _definition_changed(self, call: CallState) -> bool:
         """Compare with the live definition before sending; a difference asks again and shows it."""

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sandbox.engine import VERSION as ENGINE_VERSION
     from sandbox.errors import (
         EngineUnavailable,
         LocalProtocolError,
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
         TooManyPaused,
         WallMissing,
     )
+    from sandbox.jail import WALLS
+    from sandbox.jail import available as available_walls
+    from sandbox.jail import required as required_walls
     from sandbox.limits import LimitName, Limits, Usage
     from sandbox.messages import (
         Call,
@@ -42,39 +46,26 @@ if TYPE_CHECKING:
     from sandbox.pool import Sandbox
     from sandbox.process import Death, Worker
 
-_HOME = {
-    "EngineUnavailable": "errors",
-    "LocalProtocolError": "errors",
-    "ProtocolError": "errors",
-    "RemoteProtocolError": "errors",
-    "SandboxClosed": "errors",
-    "SandboxError": "errors",
-    "TooManyPaused": "errors",
-    "WallMissing": "errors",
-    "LimitName": "limits",
-    "Limits": "limits",
-    "Usage": "limits",
-    "Call": "messages",
-    "FailureCode": "messages",
-    "Fired": "messages",
-    "Image": "messages",
-    "Log": "messages",
-    "Notice": "messages",
-    "Rejected": "messages",
-    "Reply": "messages",
-    "Resolved": "messages",
-    "Returned": "messages",
-    "Start": "messages",
-    "Threw": "messages",
-    "Timer": "messages",
-    "ToolName": "messages",
-    "Wave": "messages",
-    "Sandbox": "pool",
-    "Death": "process",
-    "Worker": "process",
+_HOME = {  # module -> the public names that it holds
+    "errors": "EngineUnavailable LocalProtocolError ProtocolError RemoteProtocolError "
+    "SandboxClosed SandboxError TooManyPaused WallMissing",
+    "limits": "LimitName Limits Usage",
+    "messages": "Call FailureCode Fired Image Log Notice Rejected "
+    "Reply Resolved Returned Start Threw Timer ToolName Wave",
+    "pool": "Sandbox",
+    "process": "Death Worker",
 }
+_OTHERWISE = {  # public name -> module and the name that it has there
+    "ENGINE_VERSION": ("engine", "VERSION"),
+    "WALLS": ("jail", "WALLS"),
+    "available_walls": ("jail", "available"),
+    "required_walls": ("jail", "required"),
+}
+_WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()} | _OTHERWISE
 
 __all__ = [
+    "ENGINE_VERSION",
+    "WALLS",
     "Call",
     "Death",
     "EngineUnavailable",
@@ -104,14 +95,16 @@ __all__ = [
     "WallMissing",
     "Wave",
     "Worker",
+    "available_walls",
+    "required_walls",
 ]
 
 
 def __getattr__(name: str) -> Any:
     # The zygote and its workers import modules of this package; what only the host needs must not load there.
-    home = _HOME.get(name)
-    if home is None:
+    if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    module, attribute = _WHERE[name]
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
     globals()[name] = value
     return value

@@ -108,6 +108,7 @@ class Zygote:
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
+        answer = b""
         try:
             async with self._lock:
                 with anyio.CancelScope(shield=True), theirs:  # a request whose answer nobody reads would shift them all

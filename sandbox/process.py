@@ -17,10 +17,11 @@ from sandbox.errors import RemoteProtocolError
 from sandbox.jail import memory_plan, stands
 from sandbox.limits import LimitName, Limits
 from sandbox.messages import Broken, FromWorker, Ready, Reply, Start, Wave
+from sandbox.origin import Exit
 from sandbox.protocol import Connection
 
 if TYPE_CHECKING:
-    from sandbox.origin import Born, Exit, Origin
+    from sandbox.origin import Born, Origin
 
 CHUNK_BYTES: Final = 1 << 18
 READY_S: Final = 30.0
@@ -118,6 +119,7 @@ class Worker:
 
     async def close(self) -> Death:
         """Kill it if it lives, reap it, and read how it ended: afterwards nothing of it is left. Call once."""
+        ended = Exit(None, None, 0, 0.0)
         with anyio.CancelScope(shield=True):  # whoever is cancelled still leaves no process behind
             if self._lost and self._born.pidfd >= 0:
                 with anyio.move_on_after(DYING_S):  # its end of the channel closed: let it die of what it died of

@@ -16,8 +16,8 @@ ORDERS = {
 }
 
 
-def schema(required: str = "", optional: str = "", **types: str) -> dict[str, Any]:
-    kinds = {"page": "integer", "ms": "number", "bytes": "integer", "fail_times": "integer", "endless": "boolean"} | types
+def schema(required: str = "", optional: str = "") -> dict[str, Any]:
+    kinds = {"page": "integer", "ms": "number", "bytes": "integer", "fail_times": "integer", "endless": "boolean"}
     names = [*required.split(), *optional.split()]
     return {
         "type": "object",

@@ -9,7 +9,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandbox import Death, Limits, Log, Notice, Rejected, Reply, Resolved, Returned, Sandbox, Start, Threw, ToolName, Wave
+from sandbox import (
+    Death,
+    Limits,
+    Log,
+    Notice,
+    Rejected,
+    Reply,
+    Resolved,
+    Returned,
+    Sandbox,
+    Start,
+    Threw,
+    ToolName,
+    Wave,
+)
 
 SMALL = Limits(memory_bytes=64 << 20, cpu_s=2, wall_s=5)
 

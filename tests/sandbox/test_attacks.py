@@ -9,7 +9,7 @@ from typing import Any
 import anyio.from_thread
 import pytest
 
-from sandbox import Limits, Sandbox, Threw
+from sandbox import Sandbox, Threw
 from tests.conftest import cases
 from tests.sandbox.conftest import SMALL, Outcome, play
 
@@ -91,7 +91,7 @@ def test_every_attack_that_computes_for_ever_is_ended_by_the_limit_it_hits(
 
 
 def test_with_a_jit_the_same_surface_is_gone(portal: anyio.from_thread.BlockingPortal) -> None:
-    with portal.wrap_async_context_manager(Sandbox(limits=Limits(memory_bytes=64 << 20), jit=True, spares=0)) as sandbox:
+    with portal.wrap_async_context_manager(Sandbox(limits=SMALL, jit=True, spares=0)) as sandbox:
         names = "[typeof WebAssembly, typeof SharedArrayBuffer, typeof Atomics, typeof WeakRef]"
         assert portal.call(play, sandbox, f"return {names}").value == ["undefined"] * 4
         assert portal.call(play, sandbox, "try { new Function('1') } catch (e) { return e.name }").value == "EvalError"

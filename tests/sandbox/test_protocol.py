@@ -44,7 +44,10 @@ def wave(**parts: Any) -> dict[str, Any]:
         (wave(calls=[call(1, tool="rm")]), "a call of a tool that the program was not given"),
         (wave(calls=[call(1, arguments={"a": 1})]), "arguments that are no list"),
         (wave(timers=[{"id": 1, "ms": -1}]), "a timer that is never due"),
-        (wave(end={"type": "threw", "code": "limit", "name": "", "message": ""}), "an end with a code that only the host gives"),
+        (
+            wave(end={"type": "threw", "code": "limit", "name": "", "message": ""}),
+            "an end with a code that only the host gives",
+        ),
         (wave(end={"type": "returned"}, more=True), "an end with more to come"),
         (wave(text=["x"] * 100_001), "a wave with too many entries"),
         ({"type": "ready", "walls": {}, "engine": "", "digest": ""}, "Ready while running"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -17,17 +21,15 @@ def test_any_split_of_the_stream_gives_the_same_frames(texts: list[bytes], cuts:
     stream = b"".join(frame(text, 1000) for text in texts)
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     reader = FrameReader(1000)
-    got = [found for start, end in zip(edges, edges[1:], strict=False) for found in reader.receive(stream[start:end])]
+    got = [found for start, end in itertools.pairwise(edges) for found in reader.receive(stream[start:end])]
     assert got == texts
     assert not reader.partial
 
 
 @given(data=st.binary(max_size=400))
 def test_bytes_of_an_attacker_give_a_message_or_a_protocol_error(data: bytes) -> None:
-    try:
+    with contextlib.suppress(RemoteProtocolError):
         decode_from_worker(data)
-    except RemoteProtocolError:
-        pass
 
 
 @given(
@@ -39,14 +41,10 @@ def test_bytes_of_an_attacker_give_a_message_or_a_protocol_error(data: bytes) ->
     tag=st.sampled_from(["wave", "ready", "broken", "start", ""]),
 )
 def test_json_of_an_attacker_gives_a_message_or_a_protocol_error(value: object, tag: str) -> None:
-    import json
-
     fields = ["calls", "timers", "end", "text", "warnings", "more", "walls", "reason"]
-    text = json.dumps({"type": tag, **{name: value for name in fields}}).encode()
-    try:
+    text = json.dumps({"type": tag, **dict.fromkeys(fields, value)}).encode()
+    with contextlib.suppress(RemoteProtocolError):
         decode_from_worker(text)
-    except RemoteProtocolError:
-        pass
 
 
 def test_deep_nesting_is_a_protocol_error() -> None:
