@@ -115,7 +115,7 @@ def _result(tool: Tool, base: str, names: Names, indent: str, *, notes: bool) ->
     if schema is None:
         return "unknown"
     document = Document(schema)
-    writer = Writer(document, f"{base}_result", notes=notes)
+    writer = Writer(document, f"{base}_result", notes=notes, ranges=False)
     value: Any = mapped(document.root, "properties")["result"] if tool.wraps_result else schema
     return names.add_to(writer, writer.write(value, indent))
 

@@ -95,14 +95,18 @@ class Writer:
     Args:
         document: The schema.
         name: What a root that refers to itself is called.
-        notes: Whether descriptions, defaults and ranges are written as comments.
+        notes: Whether descriptions and formats are written as comments.
+        ranges: Whether defaults and ranges are: they matter to whoever makes a value.
         nodes: Types that may be written before the rest becomes `unknown`.
     """
 
-    def __init__(self, document: Document, name: str, *, notes: bool = True, nodes: int = NODES) -> None:
+    def __init__(
+        self, document: Document, name: str, *, notes: bool = True, ranges: bool = True, nodes: int = NODES
+    ) -> None:
         self.document = document
         self.name = name
         self.notes = notes
+        self.ranges = ranges
         self.left = nodes
         self.marks: dict[int, str] = {}
         self.wished: dict[str, str] = {}
@@ -261,6 +265,8 @@ class Writer:
             return ""
         said = schema.get("description")
         notes = [first_sentence(said, NOTE_LENGTH)] if isinstance(said, str) else []
+        if not self.ranges:
+            return "; ".join(notes)
         low, high = schema.get("minimum"), schema.get("maximum")
         if is_number(low) or is_number(high):
             notes.append(f"{low if is_number(low) else ''}..{high if is_number(high) else ''}")

@@ -754,9 +754,6 @@ def test_a_converted_function_declares_its_types() -> None:
         "  search(args: {\n"
         "    query: string; // Words.\n"
         "    limit?: number; // 1..50; default 10\n"
-        "  }): Promise<{\n"
-        "    sku: string;\n"
-        "    qty: number; // default 1\n"
-        "  }[]>;\n"
+        "  }): Promise<{ sku: string; qty: number }[]>;\n"
         "};\n"
     )

@@ -1,0 +1,472 @@
+"""What the model reads of a catalog: TypeScript that parses, says what is so, and is small."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import tree_sitter
+import tree_sitter_typescript
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.declarations import declare, instructions, signature, signature_of
+from bridge.dialect import Document
+from bridge.tools import Catalog, Tool
+from bridge.typescript import Names, Writer
+from sandbox import Limits
+from tests.bridge.servers import TOOLS
+
+PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_typescript.language_typescript()))
+
+
+def declared(*tools: Tool, **options: Any) -> str:
+    text = declare(Catalog(tools).entries, **options)
+    assert not PARSER.parse(text.encode()).root_node.has_error, text
+    return text
+
+
+def typed(schema: Any) -> str:
+    """The type of a result, with the named types before it."""
+    text = declared(Tool(name="f", output_schema=schema))
+    types, _, rest = text.partition("declare const tools: {\n  f(args?: Record<string, unknown>): Promise<")
+    return types + rest.removesuffix(">;\n};\n")
+
+
+def closed(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
+
+
+# ---- types ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (True, "unknown"),
+        (False, "never"),
+        ({}, "unknown"),
+        ({"description": "anything"}, "unknown"),
+        (TEXT, "string"),
+        (WHOLE, "number"),
+        ({"type": "number"}, "number"),
+        ({"type": "boolean"}, "boolean"),
+        ({"type": "null"}, "null"),
+        ({"type": "file"}, "unknown"),
+        ({"type": "string", "format": "date-time"}, "string /* date-time */"),
+        ({"type": "string", "format": "*/ x"}, "string"),
+        ({"type": ["string", "null"]}, "string | null"),
+        ({"type": "string", "nullable": True}, "string | null"),
+        ({"const": "a"}, '"a"'),
+        ({"const": None}, "null"),
+        ({"const": {"a": 1}}, "Record<string, unknown>"),
+        ({"enum": ["a", 1, True, None]}, '"a" | 1 | true | null'),
+        ({"enum": []}, "never"),
+        ({"enum": ['"', "\n", "*/", "\u2028"]}, '"\\"" | "\\n" | "*/" | "\\u2028"'),
+        ({"enum": [f"value {i}" for i in range(100)]}, "string"),
+        ({"anyOf": [TEXT, WHOLE, TEXT]}, "string | number"),
+        ({"oneOf": [TEXT, {"type": "null"}]}, "string | null"),
+        ({"anyOf": [TEXT, {}]}, "unknown"),
+        ({"anyOf": [TEXT, False]}, "string"),
+        ({"allOf": [closed("a", a=TEXT), closed("b", b=WHOLE)]}, "{ a: string } & { b: number }"),
+        ({"allOf": [{"anyOf": [TEXT, WHOLE]}, {"const": 1}]}, "(string | number) & 1"),
+        ({"allOf": [TEXT, {"pattern": "x"}]}, "string"),
+        ({"allOf": [TEXT, False]}, "never"),
+        ({"not": TEXT}, "unknown"),
+        ({"type": "array"}, "unknown[]"),
+        ({"items": TEXT}, "string[]"),
+        ({"type": "array", "items": {"type": ["string", "null"]}}, "(string | null)[]"),
+        ({"type": "array", "items": {"enum": ["a|b"]}}, '"a|b"[]'),
+        ({"type": "array", "items": {"type": "string", "format": "uri"}}, "(string /* uri */)[]"),
+        ({"prefixItems": [TEXT, WHOLE], "items": False}, "[string, number]"),
+        ({"prefixItems": [TEXT], "minItems": 1, "maxItems": 1}, "[string]"),
+        ({"prefixItems": [TEXT], "items": WHOLE}, "[string, ...number[]]"),
+        ({"items": [TEXT, WHOLE], "additionalItems": False}, "[string, number]"),
+        ({"items": [TEXT]}, "[string, ...unknown[]]"),
+        ({"type": "object"}, "Record<string, unknown>"),
+        ({"type": "object", "properties": {}}, "{}"),
+        ({"additionalProperties": WHOLE}, "Record<string, number>"),
+        ({"patternProperties": {"^x": WHOLE}}, "Record<string, number>"),
+        (closed("a", a=TEXT, b=WHOLE), "{ a: string; b?: number }"),
+        ({**closed(a=TEXT), "additionalProperties": WHOLE}, "{ a?: string; [k: string]: unknown }"),
+        ({"type": "object", "properties": {"a": TEXT}, "required": ["a", "b"]}, "{ a: string; b: unknown }"),
+        (
+            closed(**{"a-b": TEXT, "1x": TEXT, '"': TEXT, "class": TEXT, "größe": TEXT, "\n": TEXT}),
+            '{ "a-b"?: string; "1x"?: string; "\\""?: string; class?: string; "größe"?: string; "\\n"?: string }',
+        ),
+        (
+            {**closed("a", a=TEXT, b=TEXT), "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+            "{ a: string; b?: string }",
+        ),
+        (
+            {**closed(a=TEXT), "anyOf": [closed("b", b=TEXT), closed("c", c=TEXT)]},
+            "{ a?: string } & ({ b: string } | { c: string })",
+        ),
+        ({"$ref": "#/$defs/x", "description": "d", "$defs": {"x": TEXT}}, "string"),
+        (
+            {"$ref": "#/$defs/x", "properties": {"b": TEXT}, "$defs": {"x": closed(a=TEXT)}},
+            "{ a?: string } & { b?: string }",
+        ),
+        ({"$ref": "#here", "$defs": {"x": {"$anchor": "here", **TEXT}}}, "string"),
+        ({"$ref": "#/$defs/missing"}, "unknown"),
+        ({"$ref": "https://example.com/x"}, "unknown"),
+        ({"$ref": "#"}, "unknown"),
+        ({"properties": {"a": {"type": "strin"}}, "required": True, "enum": 5, "anyOf": {}}, "{ a?: unknown }"),
+    ],
+)
+def test_a_schema_is_written_as_the_type_that_it_means(schema: Any, text: str) -> None:
+    assert typed(schema) == text
+
+
+def test_what_refers_to_itself_gets_a_name() -> None:
+    schema = {**closed("name", name=TEXT, children={"type": "array", "items": {"$ref": "#"}})}
+    assert typed(schema) == "type FResult = { name: string; children?: FResult[] };\nFResult"
+
+
+def test_definitions_that_refer_to_each_other_get_names() -> None:
+    schema = {
+        "$ref": "#/$defs/folder",
+        "$defs": {
+            "folder": closed(files={"items": {"$ref": "#/$defs/file"}}),
+            "file": closed(parent={"$ref": "#/$defs/folder"}),
+        },
+    }
+    assert typed(schema) == "type Folder = { files?: File[] };\ntype File = { parent?: Folder };\nFolder"
+
+
+def test_a_definition_used_once_is_written_in_place_and_one_used_twice_gets_a_name() -> None:
+    point = closed("x", x={"type": "number"})
+    once = {**closed(a={"$ref": "#/$defs/point"}), "$defs": {"point": point}}
+    twice = {**closed(a={"$ref": "#/$defs/point"}, b={"$ref": "#/$defs/point"}), "$defs": {"point": point}}
+    assert typed(once) == "{ a?: { x: number } }"
+    assert typed(twice) == "type Point = { x: number };\n{ a?: Point; b?: Point }"
+
+
+def test_types_that_would_only_name_each_other_are_unknown() -> None:
+    schema = {
+        **closed(a={"$ref": "#/$defs/a"}, b={"$ref": "#/$defs/b"}),
+        "$defs": {
+            "a": {"$ref": "#/$defs/b"},
+            "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"items": {"$ref": "#/$defs/b"}}]},
+        },
+    }
+    assert typed(schema) == "type A = unknown;\ntype B = unknown;\n{ a?: A; b?: B }"
+
+
+def test_equal_definitions_of_several_tools_share_a_name_and_others_get_a_number() -> None:
+    def over(point: dict[str, Any]) -> dict[str, Any]:
+        return {**closed(a={"$ref": "#/$defs/point"}, b={"$ref": "#/$defs/point"}), "$defs": {"point": point}}
+
+    flat, round_ = closed(x=WHOLE), closed(r=WHOLE)
+    text = declared(*(Tool(name=f"f{i}", output_schema=over(point)) for i, point in enumerate((flat, round_, flat))))
+    assert text == (
+        "type Point = { x?: number };\n"
+        "type Point2 = { r?: number };\n"
+        "declare const tools: {\n"
+        "  f0(args?: Record<string, unknown>): Promise<{ a?: Point; b?: Point }>;\n"
+        "  f1(args?: Record<string, unknown>): Promise<{ a?: Point2; b?: Point2 }>;\n"
+        "  f2(args?: Record<string, unknown>): Promise<{ a?: Point; b?: Point }>;\n"
+        "};\n"
+    )
+
+
+def test_a_schema_too_large_or_too_deep_becomes_unknown_in_places() -> None:
+    deep: Any = TEXT
+    for _ in range(40):
+        deep = closed(a=deep)
+    assert "a?: unknown" in typed(deep)
+    wide = closed(**{f"o{i}": closed(**{f"p{j}": closed(a=TEXT, b=WHOLE) for j in range(20)}) for i in range(30)})
+    text = typed(wide)
+    assert len(text) < 20_000
+    assert "p19?: unknown" in text and "o29?: unknown" in text
+
+
+def test_a_chain_of_many_definitions_ends() -> None:
+    chain = {f"d{i}": closed(a={"$ref": f"#/$defs/d{i + 1}"}, b={"$ref": f"#/$defs/d{i + 1}"}) for i in range(2000)}
+    text = typed({"$ref": "#/$defs/d0", "$defs": {**chain, "d2000": TEXT}})
+    assert len(text) < 60_000
+    assert text.startswith("type D1 = { a?: D2; b?: D2 };\n")
+
+
+# ---- tools ------------------------------------------------------------------------------------------------------
+
+
+def test_tools_stand_in_order_under_the_names_that_the_realm_has() -> None:
+    catalog = Catalog(
+        [
+            Tool(name="get-order", input_schema=closed("order_id", order_id=TEXT), output_schema=closed("id", id=TEXT)),
+            Tool(name="track", server="my-carrier", input_schema=closed(code=TEXT), description="Where it is."),
+            Tool(name="ping", input_schema=closed()),
+            Tool(name="cancel", server="my-carrier", input_schema={}),
+        ]
+    )
+    assert declare(catalog.entries) == (
+        "declare const tools: {\n"
+        "  get_order(args: { order_id: string }): Promise<{ id: string }>;\n"
+        "  my_carrier: {\n"
+        "    /** Where it is. */\n"
+        "    track(args?: { code?: string }): Promise<unknown>;\n"
+        "    cancel(value?: unknown): Promise<unknown>;\n"
+        "  };\n"
+        "  ping(): Promise<unknown>;\n"
+        "};\n"
+    )
+
+
+def test_every_path_of_the_realm_is_declared_and_nothing_else() -> None:
+    catalog = Catalog([*TOOLS, Tool(name="a.b"), Tool(name="then"), Tool(name="x", callers=frozenset({"direct"}))])
+    names: list[tuple[str, ...]] = []
+    space: tuple[str, ...] = ()
+    for line in declare(catalog.entries, with_descriptions=False).splitlines():
+        if match := re.fullmatch(r"  (\w+): \{", line):
+            space = (match.group(1),)
+        elif line == "  };":
+            space = ()
+        elif match := re.match(r"(  |    )(\w+)\((?:args|value|\))", line):
+            names.append((*space, match.group(2)))
+    assert names == [name.path for name in catalog.realm_names()]
+
+
+def test_deferred_and_direct_tools_are_not_declared() -> None:
+    text = declared(
+        Tool(name="a", defer=True), Tool(name="b", callers=frozenset({"direct"})), Tool(name="c", input_schema=closed())
+    )
+    assert text == "declare const tools: {\n  c(): Promise<unknown>;\n};\n"
+
+
+def test_an_empty_catalog_declares_no_tools() -> None:
+    assert declared() == "declare const tools: {};\n"
+
+
+def test_a_result_is_unwrapped_only_where_its_schema_says_so() -> None:
+    schema = {**closed("result", result={"items": {"$ref": "#/$defs/n"}}), "$defs": {"n": WHOLE}}
+    text = declared(
+        Tool(name="a", input_schema=closed(), output_schema={**schema, "x-fastmcp-wrap-result": True}),
+        Tool(name="b", input_schema=closed(), output_schema=schema),
+    )
+    assert text == ("declare const tools: {\n  a(): Promise<number[]>;\n  b(): Promise<{ result: number[] }>;\n};\n")
+
+
+def test_comments_say_descriptions_ranges_and_defaults() -> None:
+    inputs = closed(
+        "q",
+        q={"type": "string", "description": "What to\n  look for. "},
+        limit={"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
+        min_={"type": "number", "minimum": 0.5},
+        sort={"enum": ["asc", "desc"], "default": "asc", "description": "Order."},
+    )
+    outputs = closed(n={"type": "integer", "description": "How many.", "default": 0, "minimum": 0})
+    tool = Tool(name="find", description="Finds.", input_schema=inputs, output_schema=outputs)
+    assert declared(tool) == (
+        "declare const tools: {\n"
+        "  /** Finds. */\n"
+        "  find(args: {\n"
+        "    q: string; // What to look for.\n"
+        "    limit?: number; // 1..100; default 10\n"
+        "    min_?: number; // 0.5..\n"
+        '    sort?: "asc" | "desc"; // Order.; default "asc"\n'
+        "  }): Promise<{\n"
+        "    n?: number; // How many.\n"
+        "  }>;\n"
+        "};\n"
+    )
+    assert declared(tool, with_descriptions=False) == (
+        "declare const tools: {\n"
+        '  find(args: { q: string; limit?: number; min_?: number; sort?: "asc" | "desc" }): Promise<{ n?: number }>;\n'
+        "};\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("description", "comment"),
+    [
+        ("Ends */ early /* here", "/** Ends *\\/ early /* here */"),
+        ("Hidden\u200b \u202etext\U000e0041\x00\x1b[31m", "/** Hidden text[31m */"),
+        ("One line.\u2028Two.\r\n\tThree.", "/** One line. Two. Three. */"),
+        ("First paragraph.\n\nSecond paragraph.", "/** First paragraph. */"),
+        ("A sentence. " * 40, f"/** {'A sentence. ' * 16}*/"),
+        ("x" * 500, f"/** {'x' * 199}… */"),
+    ],
+)
+def test_a_description_is_one_visible_line_that_ends_where_it_should(description: str, comment: str) -> None:
+    text = declared(Tool(name="f", description=description, input_schema=closed()))
+    assert text == f"declare const tools: {{\n  {comment}\n  f(): Promise<unknown>;\n}};\n"
+
+
+def test_a_title_stands_in_for_a_description() -> None:
+    assert "/** Find it */" in declared(Tool(name="f", title="Find it"))
+
+
+# ---- any schema -------------------------------------------------------------------------------------------------
+
+words = st.sampled_from(
+    ["a", "b", "a-b", "1x", "class", '"', "*/", "// x", '"; } evil', "__proto__", "then", "日本", "\n", "\u2028"]
+)
+literals = st.none() | st.booleans() | st.integers() | st.floats() | words | st.just([1]) | st.just({"a": 1})
+references = st.sampled_from(
+    ["#", "#/$defs/A", "#/$defs/B", "#/$defs/C", "#/$defs/none", "https://x/y", "#/properties/a", 5]
+)
+leaves = st.one_of(
+    st.booleans(),
+    st.just({}),
+    st.builds(
+        lambda t, f, d: {"type": t, "format": f, "description": d},
+        st.sampled_from(["string", "integer", "null", ["string", "null"], 5]),
+        words,
+        words,
+    ),
+    st.builds(lambda r: {"$ref": r}, references),
+    st.builds(lambda v: {"const": v}, literals),
+    st.builds(lambda v: {"enum": v}, st.lists(literals, max_size=4)),
+)
+schemas: st.SearchStrategy[Any] = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(
+            lambda p, r, a, d: {
+                "type": "object",
+                "properties": p,
+                "required": r,
+                "additionalProperties": a,
+                "description": d,
+            },
+            st.dictionaries(words, inner, max_size=3),
+            st.lists(words, max_size=2),
+            inner,
+            st.text(max_size=20),
+        ),
+        st.builds(lambda i: {"type": "array", "items": i}, inner),
+        st.builds(
+            lambda p, i, m: {"prefixItems": p, "items": i, "minItems": m},
+            st.lists(inner, min_size=1, max_size=3),
+            inner,
+            st.integers(0, 3),
+        ),
+        st.builds(lambda p, i: {"items": p, "additionalItems": i}, st.lists(inner, max_size=3), inner),
+        st.builds(
+            lambda w, p, t: {w: p, "type": t},
+            st.sampled_from(["anyOf", "oneOf", "allOf"]),
+            st.lists(inner, max_size=3),
+            st.sampled_from(["object", None]),
+        ),
+        st.builds(lambda r, p: {"$ref": r, "properties": {"z": p}, "patternProperties": {"^x": p}}, references, inner),
+    ),
+    max_leaves=12,
+)
+documents = st.builds(
+    lambda root, a, b, c: {**root, "$defs": {"A": a, "B": b, "C": c}} if isinstance(root, dict) else root,
+    schemas,
+    schemas,
+    schemas,
+    schemas,
+)
+
+
+@given(documents, documents, st.text(max_size=60))
+def test_any_schema_is_declared_in_bounds_and_parses(inputs: Any, outputs: Any, description: str) -> None:
+    tools = [
+        Tool(name="f", server="s", description=description, input_schema=inputs, output_schema=outputs),
+        Tool(name="g", input_schema=outputs, output_schema=inputs),
+    ]
+    text = declared(*tools)
+    assert text == declared(*tools)
+    assert len(text) < 200_000
+    assert "\0" not in text
+    for entry in Catalog(tools).entries:
+        assert "\n" not in signature(entry)
+        inside = signature(entry).partition("(")[2].removesuffix(")").removeprefix("value: ")
+        assert not PARSER.parse(f"type T = {inside or '{}'};".encode()).root_node.has_error
+    declared(*tools, with_descriptions=False)
+
+
+# ---- size -------------------------------------------------------------------------------------------------------
+
+
+def test_declarations_take_half_the_room_of_the_schemas_that_they_replace() -> None:
+    entries = Catalog(TOOLS).entries
+    schemas_ = [
+        {
+            "name": e.name,
+            "description": e.tool.description,
+            "inputSchema": e.tool.input_schema,
+            "outputSchema": e.tool.output_schema,
+        }
+        for e in entries
+    ]
+    compact = [{key: value for key, value in one.items() if value is not None} for one in schemas_]
+    replaced = json.dumps(compact, separators=(",", ":"))
+    assert len(declared(*TOOLS)) < 0.55 * len(replaced)
+    inputs_alone = json.dumps(
+        [{k: v for k, v in one.items() if k != "outputSchema"} for one in compact], separators=(",", ":")
+    )
+    assert len(declared(*TOOLS)) < len(inputs_alone)  # with the results' types, still less than arguments alone were
+
+
+# ---- one line ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (closed("order_id", order_id={**TEXT, "description": "x", "format": "uuid"}), "f({ order_id: string })"),
+        (closed(), "f()"),
+        ({"type": "object"}, "f(Record<string, unknown>)"),
+        ({}, "f(value: unknown)"),
+        (TEXT, "f(value: string)"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": closed("n", n=WHOLE)}}, "f({ n: number })"),
+        (closed(tree={"$ref": "#"}), "f(F)"),
+    ],
+)
+def test_a_signature_is_one_line(schema: Any, text: str) -> None:
+    assert signature_of("f", schema) == text
+
+
+def test_the_signature_of_a_servers_tool_has_its_path() -> None:
+    (entry,) = Catalog([Tool(name="get-order", server="my-shop", input_schema=closed(id=TEXT))]).entries
+    assert signature(entry) == "my_shop.get_order({ id?: string })"
+
+
+def test_a_writer_names_nothing_twice() -> None:
+    document = Document(closed(a={"$ref": "#/properties/b"}, b=closed(c={"$ref": "#/properties/b"})))
+    names, writer = Names(), Writer(document, "f")
+    assert names.add_to(writer, writer.write(document.root)) == "{ a?: FPart; b?: FPart }"
+    assert names.bodies == {"FPart": "{ c?: FPart }"}
+
+
+# ---- instructions -----------------------------------------------------------------------------------------------
+
+
+def test_instructions_say_how_to_write_a_program_and_end_with_the_declarations() -> None:
+    catalog = Catalog(
+        [Tool(name="get_order", input_schema=closed("order_id", order_id=TEXT)), Tool(name="later", defer=True)]
+    )
+    text, _, declarations = instructions(catalog, Limits(cpu_s=2.5)).partition("\n\n")
+    assert declarations == (
+        "```ts\ndeclare const tools: {\n  get_order(args: { order_id: string }): Promise<unknown>;\n};\n```\n"
+    )
+    assert text.splitlines()[-2:] == [
+        "- Limits: 2.5 s of computing, 128 MiB, 1,000 calls, 64 KiB shown to you.",
+        "- 1 more tool is not declared here.",
+    ]
+    for said in (
+        "Write one JavaScript program.",
+        "`await tools.name({ ... })`",
+        "`Promise.all`",
+        "Top-level `await` and `return` work.",
+        "Return only what you need",
+        "`text(value)`",
+        "`code`, `message`, `tool`, `retryable`, `details`",
+        "`inputs`",
+        "no fetch, import, require, process, file system or eval",
+    ):
+        assert text.count(said) == 1
+    assert len(text) < 1_400  # it is in every prompt
+
+
+def test_instructions_are_the_same_bytes_for_the_same_catalog() -> None:
+    assert instructions(Catalog(TOOLS)) == instructions(Catalog(list(TOOLS)))
