@@ -55,7 +55,7 @@
     }
     return true;
   };
-  const startPath = (u, text) => // what follows a host
+  const pathAfter = (u, text) => // what follows a host
     text === '' && !isSpecial(u) ? true : parsePath(u, isSlash(u, text[0]) ? slice(text, 1) : text);
 
   const setPort = (u, digits) => {
@@ -91,7 +91,7 @@
     const colon = colonAt(authority), port = colon < 0 ? '' : slice(authority, colon + 1);
     if (colon === 0 || !test(/^\d*$/, port)) return false;
     return setHost(u, colon < 0 ? authority : slice(authority, 0, colon)) && setPort(u, port)
-      && startPath(u, slice(text, end));
+      && pathAfter(u, slice(text, end));
   };
   const parseRelative = (u, text, base) => {
     if (isSlash(u, text[0]) && isSlash(u, text[1])) return parseAuthority(u, slice(text, 2));
@@ -107,7 +107,7 @@
       text = slice(text, 2);
       const end = slashAt(u, text), host = slice(text, 0, end);
       if (test(/^[a-z][:|]$/i, host)) return parsePath(u, text); // file://c:/ has a drive, not a host
-      return setFileHost(u, host) && startPath(u, slice(text, end));
+      return setFileHost(u, host) && pathAfter(u, slice(text, end));
     }
     if (base !== null) u.host = base.host;
     if (!isSlash(u, text[0])) return base === null ? parsePath(u, text) : inherit(u, base, text);
@@ -317,7 +317,7 @@
       if (u === null) {
         const shown = (text) => stringify(slice(usv(text), 0, 200));
         const error = new Failure(`Invalid URL: ${shown(url)}${base === undefined ? '' : ` with base ${shown(base)}`}`);
-        captureStackTrace(error, URL); // so that it starts in the program
+        captureStackTrace(error, URL); // so that its stack begins in the program
         throw error;
       }
       this.#u = u;
@@ -370,7 +370,7 @@
       const u = this.#u, text = untab(usv(value));
       if (isOpaque(u)) return;
       u.path = [];
-      if (text !== '' || isSpecial(u)) startPath(u, text);
+      if (text !== '' || isSpecial(u)) pathAfter(u, text);
       else if (u.host === null) u.path[0] = '';
     }
     get search() { return this.#u.query === null || this.#u.query === '' ? '' : `?${this.#u.query}`; }

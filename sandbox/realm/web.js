@@ -45,7 +45,7 @@
   const { nameOf } = DOMException;
   const fail = (name, message, caller) => {
     const error = new DOMException(name, message);
-    captureStackTrace(error, caller); // so that it starts in the program
+    captureStackTrace(error, caller); // so that its stack begins in the program
     throw error;
   };
 
