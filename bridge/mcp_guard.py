@@ -5,8 +5,8 @@ ready in about 15 ms. `FD` is one end of a socket pair whose other end only the 
 
 - when the host is gone, killed with -9 included, that end reads as closed: the group gets SIGTERM, and SIGKILL a
   second later;
-- when the server has ended, the guard writes `exit N`, `signal N` or `start ERRNO` to it and kills what the server left
-  behind in its group.
+- when the server has ended, the guard writes a line `exit N` or `signal N` to it (after `start ERRNO`, if the command
+  could not be executed) and kills what the server left behind in its group.
 
 Why not the kernel's parent-death signal: it is bound to the thread that forked (one of trio's workers, which end when
 idle), it is sent to one process only (`npx` would die and its child live on), and it is Linux's alone. What a server
@@ -62,7 +62,7 @@ def become(line: int, command: list[str]) -> NoReturn:
     try:
         os.execv(command[0], command)  # noqa: S606  no shell is what is wanted
     except OSError as error:
-        os.write(line, b"start %d" % (error.errno or 0))
+        os.write(line, b"start %d\n" % (error.errno or 0))
     os._exit(127)
 
 
@@ -73,7 +73,7 @@ def wait(line: int, woken: int, child: int, seconds: float | None) -> bytes | No
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
-            return b"exit %d" % code if code >= 0 else b"signal %d" % -code
+            return b"exit %d\n" % code if code >= 0 else b"signal %d\n" % -code
         readable = select.select(watched, [], [], seconds)[0]
         if line in readable or not readable:
             return None

@@ -136,12 +136,18 @@ async def _body(response: httpx2.Response) -> bytes | None:
     try:
         async for part in response.aiter_bytes():
             size += len(part)
-            if size > mcp_wire.LINE_BYTES:
-                return None
-            parts.append(part)
+            if size <= mcp_wire.LINE_BYTES:
+                parts.append(part)
+            elif not response.is_closed:
+                parts.clear()
+                # Ends the iteration too. Leaving it instead would leave its generators to the garbage collector.
+                await response.aclose()
+    except Exception:
+        if size <= mcp_wire.LINE_BYTES:
+            raise
     finally:
         await response.aclose()
-    return b"".join(parts)
+    return b"".join(parts) if size <= mcp_wire.LINE_BYTES else None
 
 
 def _answer(request: httpx2.Request, fate: mcp_wire.Fate, message: str) -> httpx2.Response:

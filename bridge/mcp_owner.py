@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 import anyio
@@ -27,6 +27,7 @@ from bridge.mcp_repair import repaired
 PAGES: Final = 100  # of one list of tools
 TOOLS: Final = 2_000  # of one server; more than any real one by a factor of ten
 CLOSE_S: Final = 8.0  # for leaving a session; stdio alone may take 4
+DRAIN_S: Final = 2.0  # for the other calls of a session that the server forgot; they mostly hear the same
 CANCEL_S: Final = 1.0  # for the notification that a call was cancelled
 PAUSES_S: Final = (0.2, 5.0)  # before connecting again: the first, and the longest
 LISTEN_S: Final = (0.5, 30.0)  # before subscribing again
@@ -54,7 +55,7 @@ class Down(Exception):
 
 @dataclass
 class Link:
-    """A session that stands. `over` is set by whoever finds out that it does not."""
+    """A session that stands. `over` is set by whoever finds out that it does not, `quiet` when no call runs any more."""
 
     client: Client
     connection: Connection
@@ -62,6 +63,8 @@ class Link:
     over: anyio.Event
     ended: bool = False
     answered: bool = False
+    running: int = 0
+    quiet: anyio.Event = field(default_factory=anyio.Event)
 
     async def call(self, tool: str, arguments: dict[str, Any], told: Progress) -> Outcome:
         """Call a tool in the owner's group. Cancelling the caller cancels this call, and the server is told once."""
@@ -77,8 +80,13 @@ class Link:
             except Exception as error:  # noqa: BLE001  whatever the SDK raises is the outcome of this call, and of no other
                 outcome.append(error)
             finally:
+                self.running -= 1
+                if not self.running:
+                    self.quiet.set()
+                    self.quiet = anyio.Event()
                 done.set()
 
+        self.running += 1
         self.tasks.start_soon(perform, name=f"mcp call {tool}")
         try:
             await done.wait()
@@ -250,6 +258,9 @@ class Owner:
                         tasks.start_soon(self._listen, client)
                         try:
                             await over.wait()
+                            if link.running and not link.ended and not self._stopping:
+                                with anyio.move_on_after(DRAIN_S):  # a session that one call was told is gone
+                                    await link.quiet.wait()
                         finally:
                             self.link = None
                             scope.deadline = anyio.current_time() + CLOSE_S

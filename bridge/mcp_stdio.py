@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,36 +108,36 @@ class StdioConnection:
             self.unlaunched = True
             raise
         line, theirs = _socket_pair()
-        try:
-            process = await self._open(path, theirs)
-        except OSError as error:
-            if line is not None:
-                line.close()
-            self.unlaunched = True
-            raise LaunchError(f"cannot be started: {error.strerror or error}") from None
-        finally:
-            if theirs is not None:
-                theirs.close()
         into, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, out = anyio.create_memory_object_stream[SessionMessage](0)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._read, process, into)
-            tasks.start_soon(self._write, process, out, into)
-            tasks.start_soon(self._drain, process)
-            if line is not None:
-                self._guarded = True
-                tasks.start_soon(self._watch, line, into)
+        with ExitStack() as closing:
+            for end in (line, theirs, into, read, write, out):
+                if end is not None:
+                    closing.callback(end.close)
             try:
-                yield read, write
-            finally:
-                self._stopping = True
-                with anyio.CancelScope(shield=True):
-                    read.close()
-                    write.close()
-                    await self._stop(process)
-                tasks.cancel_scope.cancel()
-        if line is not None:
-            line.close()
+                process = await self._open(path, theirs)
+            except OSError as error:
+                self.unlaunched = True
+                raise LaunchError(f"cannot be started: {error.strerror or error}") from None
+            # From here to the task group nothing waits: a cancellation in between would leave the process behind.
+            if theirs is not None:
+                theirs.close()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read, process, into)
+                tasks.start_soon(self._write, process, out, into)
+                tasks.start_soon(self._drain, process)
+                if line is not None:
+                    self._guarded = True
+                    tasks.start_soon(self._watch, line, into)
+                try:
+                    yield read, write
+                finally:
+                    self._stopping = True
+                    with anyio.CancelScope(shield=True):
+                        read.close()
+                        write.close()
+                        await self._stop(process)
+                    tasks.cancel_scope.cancel()
 
     async def _open(self, path: str, theirs: socket.socket | None) -> abc.Process:
         command = [path, *self.place.args]
@@ -157,16 +157,16 @@ class StdioConnection:
                 while True:
                     for whole, tail in lines.add(await process.stdout.receive(CHUNK_BYTES)):
                         await self._deliver(whole, tail, into)
-            await self._fall()
+            await self._fall("closed its stdout")
 
-    async def _fall(self) -> None:
+    async def _fall(self, otherwise: str) -> None:
         """Note how it ended, before anybody who waits is told that it did."""
         if self._stopping:
             return
         with anyio.move_on_after(EPITAPH_S if self._guarded else 0):
             await self._ended.wait()
             await self._drained.wait()
-        self.fell = self._status or "closed its stdout"
+        self.fell = self.fell or self._status or otherwise
 
     async def _deliver(
         self, line: bytes, tail: bytes | None, into: MemoryObjectSendStream[SessionMessage | Exception]
@@ -198,19 +198,21 @@ class StdioConnection:
         into: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
         assert process.stdin is not None
-        with suppress(*_CLOSED):
-            async with out, into:
-                async for item in out:
-                    try:
-                        text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    except (
-                        ValueError
-                    ) as error:  # of pydantic: nested too deeply; never left, and others are not to suffer
-                        if isinstance(item.message, JSONRPCRequest):
-                            said = f"the request has no JSON form: {type(error).__name__}"
-                            await into.send(SessionMessage(mcp_wire.error(item.message.id, "refused", said)))
-                        continue
-                    await process.stdin.send(text.encode() + b"\n")
+        async with into:
+            with suppress(*_CLOSED):
+                async with out:
+                    async for item in out:
+                        try:
+                            text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                        except (
+                            ValueError
+                        ) as error:  # pydantic's, for what nests too deeply: it never left, others shall
+                            if isinstance(item.message, JSONRPCRequest):
+                                said = f"the request has no JSON form: {type(error).__name__}"
+                                await into.send(SessionMessage(mcp_wire.error(item.message.id, "refused", said)))
+                            continue
+                        await process.stdin.send(text.encode() + b"\n")
+            await self._fall("closed its stdin")
 
     async def _drain(self, process: abc.Process) -> None:
         assert process.stderr is not None
@@ -298,8 +300,8 @@ def _socket_pair() -> tuple[socket.socket | None, socket.socket | None]:
 
 
 def _how(said: bytes) -> str:
-    """The guard's last word, for people."""
-    word, _, number = said.decode("ascii", "replace").partition(" ")
+    """The guard's first word, for people."""
+    word, _, number = said.split(b"\n")[0].decode("ascii", "replace").partition(" ")
     if word == "exit":
         return f"exit code {number}"
     if word == "signal":

@@ -41,14 +41,18 @@ class Read:
     noise: bool = False
 
 
-def read(line: bytes) -> Read:
-    """The messages of one line: usually one, none of a blank line or a log line, several of a batch."""
+def read(line: bytes, *, glued: bool = True) -> Read:
+    """The messages of one line: usually one, none of a blank line or a log line, several of a batch.
+
+    Args:
+        line: Without its newline.
+        glued: Whether a message may follow other text, a print without a newline.
+    """
     line = line.strip().removeprefix(b"\xef\xbb\xbf")  # a byte order mark
     if not line:
         return Read()
     if not line.startswith((b"{", b"[")):
-        found = line.find(_START)  # a print without a newline, and then a message
-        return Read(read(line[found:]).messages if found >= 0 else (), noise=True)
+        return Read(_after(line) if glued else (), noise=True)
     try:
         return Read((types.jsonrpc_message_adapter.validate_json(line, by_name=False),))
     except ValueError:
@@ -56,6 +60,8 @@ def read(line: bytes) -> Read:
     try:
         value = well_formed(json.loads(line.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
+        if glued and (messages := _after(line)):
+            return Read(messages, noise=True)
         answer = unreadable(line[:EDGE_BYTES], line[-EDGE_BYTES:], "it is no JSON that can be read")
         return Read((answer,)) if answer is not None else Read(noise=True)
     items: list[Any] = value if is_list(value) else [value]
@@ -81,6 +87,12 @@ def error(request_id: str | int, fate: Fate, message: str, **details: Any) -> JS
 def fate_of(data: Any) -> Fate | None:
     """What this side said became of a request, or None for an error that the server sent."""
     return data.get(MARK) if is_object(data) else None
+
+
+def _after(line: bytes) -> tuple[JSONRPCMessage, ...]:
+    """The message that follows other text: looked for once, or a line could be made to cost its square."""
+    found = line.find(_START, 1)
+    return read(line[found:], glued=False).messages if found > 0 else ()
 
 
 def _typed(value: Any) -> JSONRPCMessage | None:

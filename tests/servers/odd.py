@@ -330,7 +330,7 @@ class Calls:
         if child == 0:
             time.sleep(600)
             os._exit(0)
-        server.text(number, json.dumps({"server": os.getpid(), "child": child, "directory": os.getcwd()}))
+        server.text(number, json.dumps({"server": os.getpid(), "child": child, "directory": str(Path.cwd())}))
 
     @staticmethod
     def add_tool(server: Server, number: Any, arguments: dict[str, Any], params: dict[str, Any]) -> None:
