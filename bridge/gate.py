@@ -107,12 +107,12 @@ class Gate:
         timeout_s = tool.timeout_s or limits.call_s
         call.stage, call.started = "running", time.time()
         began = time.perf_counter()
-        ceiling = anyio.current_time() + timeout_s * PROGRESS_CEILING
         try:
             with anyio.move_on_after(timeout_s) as scope:
                 call.scope = scope
                 if call.given_up:
                     scope.cancel()
+                ceiling = scope.deadline + timeout_s * (PROGRESS_CEILING - 1)
 
                 def progress(done: float, total: float | None, message: str | None) -> None:
                     scope.deadline = min(anyio.current_time() + timeout_s, ceiling)

@@ -270,7 +270,8 @@ class Run:
         if self.end is None or self.end.by_program:  # a call made before the end was made
             for call in calls:
                 self._admit(call)
-            self.start_queued()
+            if self.end is not None:
+                self.start_queued()
             self.people.ask([call for call in calls if call.stage == "asked"], self._tasks)
 
     def _add_timer(self, timer: Timer) -> None:
@@ -307,6 +308,9 @@ class Run:
 
     async def _next_replies(self) -> list[Reply] | None:
         """Wait for what the program waits for; None when the run has ended instead."""
+        if len(self._queue) == 1 and not (self._in_flight or self._timers or self._ready or self.people.waiting):
+            await self._perform(self._sent())  # nothing else can happen meanwhile: it needs no task of its own
+        self.start_queued()
         while True:
             if self._timers:
                 now = anyio.current_time()
@@ -351,11 +355,14 @@ class Run:
     def start_queued(self) -> None:
         """Start what is queued, as far as `in_flight` allows."""
         while self._queue and len(self._in_flight) < self.limits.in_flight:
-            call = self._queue.popleft()
-            self._in_flight[call.number] = call
-            self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
-            self.emit(CallStarted(**self.naming(call), line=call.line))
-            self._tasks.start_soon(self._perform, call)
+            self._tasks.start_soon(self._perform, self._sent())
+
+    def _sent(self) -> CallState:
+        call = self._queue.popleft()
+        self._in_flight[call.number] = call
+        self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
+        self.emit(CallStarted(**self.naming(call), line=call.line))
+        return call
 
     async def _perform(self, call: CallState) -> None:
         try:

@@ -21,6 +21,7 @@ from sandbox.origin import CAN_FORK, Origin, Spawner, Zygote, ZygoteLost
 from sandbox.process import Death, Worker
 
 QUIET_S: Final = 0.001  # spares are made after this much of nothing computing, so that they delay no running step
+LONG_S: Final = 0.02  # a step that computes for longer than this is not delayed noticeably by a fork
 WATCH_S: Final = 0.004  # between two looks of the watchdog; a program that ends sooner is never looked at
 WAITING_BYTES: Final = 12 * MiB  # what a waiting worker is counted with when memory bounds their number
 
@@ -231,8 +232,8 @@ class Sandbox:
                     self._retire(self._origin)
                     continue
                 await self._wanted.wait()
-            quiet = time.monotonic() - self._last_step
-            if self._computing or quiet < QUIET_S:
+            since = time.monotonic() - self._last_step
+            if since < (LONG_S if self._computing else QUIET_S):
                 await anyio.sleep(QUIET_S)
                 continue
             if len(self._spares) < self._spare_count and len(self._live) < self.max_waiting + self._spare_count:
