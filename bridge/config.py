@@ -193,7 +193,7 @@ def load(
 def remarks(catalog: Catalog, configuration: Configuration) -> list[str]:
     """What somebody should know of a catalog whose servers were started: servers that are down, tools that were renamed
     or left out, rules that match no tool. A line each."""
-    said = [f"server {server.name} is down: {server.error}" for server in configuration.servers if server.error]
+    said = [server.error for server in configuration.servers if server.error]
     said += [f"server {server.name}: {each}" for server in configuration.servers for each in server.warnings]
     said += catalog.warnings
     if any(server.error for server in configuration.servers):

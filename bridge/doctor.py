@@ -32,7 +32,12 @@ async def examine(configuration: Configuration) -> dict[str, Any]:
     """
     options = dict(configuration.sandbox)
     needed = options.pop("require", None) or required_walls()
-    engine: dict[str, Any] = {"v8": ENGINE_VERSION, "mini_racer": _version("mini-racer"), "loads": False, "start_s": None}
+    engine: dict[str, Any] = {
+        "v8": ENGINE_VERSION,
+        "mini_racer": _version("mini-racer"),
+        "loads": False,
+        "start_s": None,
+    }
     program: dict[str, Any] = {"text": PROGRAM, "works": False, "run_s": None, "reason": "the engine does not load"}
     walls: Mapping[str, str]
     began = time.perf_counter()
@@ -134,7 +139,7 @@ def describe(report: Mapping[str, Any]) -> list[tuple[str, str]]:
             text += f", protocol {server['revision']}" if server["revision"] else ""
             lines.append((text, "green"))
         else:
-            lines.append((f"server {server['name']}: DOWN: {server['reason']}", "red"))
+            lines.append((f"DOWN: {server['reason']}", "red"))
         lines += [(f"  {warning}", "yellow") for warning in server["warnings"]]
     lines += [(f"warning: {warning}", "yellow") for warning in report["warnings"]]
     lines.append(("", ""))

@@ -53,13 +53,14 @@ class Screen:
         self._visible = False
         self._asking = 0
 
-    def say(self, line: str, style: str = "") -> None:
-        """One line, escaped; the style is for terminals that have colours."""
+    def say(self, text: str, style: str = "") -> None:
+        """A line, escaped, with what follows it indented; the style is for terminals that have colours."""
+        shown = layout(text)
         if self.console is None:
             with contextlib.suppress(OSError, ValueError):  # nobody reads it: no reason to lose the result
-                print(escape(line), file=sys.stderr, flush=True)
+                print(shown, file=sys.stderr, flush=True)
         else:
-            self.console.print(escape(line), style=style or None, markup=False, emoji=False, soft_wrap=True)
+            self.console.print(shown, style=style or None, markup=False, emoji=False, soft_wrap=True)
 
     def warn(self, lines: Iterable[str]) -> None:
         """Warnings, a line each."""
@@ -202,16 +203,21 @@ def out(text: str) -> None:
 
 
 def show(lines: Iterable[tuple[str, str]]) -> None:
-    """Lines with their styles on standard output; the styles only where that is a terminal."""
-    lines = [(escape(text), style) for text, style in lines]
+    """Texts with their styles on standard output, laid out; the styles only where that is a terminal."""
     if not is_terminal(sys.stdout):
-        out("\n".join(text for text, _ in lines))
+        out("\n".join(layout(text) for text, _ in lines))
         return
     from rich.console import Console
 
     console = Console(highlight=False)
     for text, style in lines:
-        console.print(text, style=style or None, markup=False, emoji=False, soft_wrap=True)
+        console.print(layout(text), style=style or None, markup=False, emoji=False, soft_wrap=True)
+
+
+def layout(text: str) -> str:
+    """Text escaped line by line; all but the first are indented, so that no server's words begin a line of ours."""
+    first, *rest = map(escape, text.split("\n"))
+    return "\n".join([first, *(f"    {line}" for line in rest)])
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -30,13 +30,6 @@ def _approval(value: Any) -> Any:
     return cast("Any", value)
 
 
-def _names(value: Any) -> Any:
-    items = cast("list[Any]", value) if isinstance(value, list) else [0]
-    if not isinstance(value, bool) and not all(isinstance(item, str) for item in items):
-        raise ValueError("must be true, false, or a list of names of variables")
-    return cast("Any", value)
-
-
 def _conditions(value: Any) -> Any:
     if isinstance(value, Mapping) or (isinstance(value, list) and value):
         return cast("Any", value)
@@ -59,6 +52,16 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class OAuth(Section):
+    """Fields of `mcp.OAuth` that a file can hold; `store` is relative to the file."""
+
+    store: str
+    scopes: list[str] | None = None
+    redirect_uri: str | None = None
+    sign_in_s: _Seconds | None = None
+    client_name: str | None = None
+
+
 class Server(Section):
     """A server: the options of `mcp.stdio`, or of `mcp.http`, and `disabled`."""
 
@@ -66,10 +69,11 @@ class Server(Section):
     args: list[str] | None = None
     env: dict[str, str] | None = None
     cwd: str | None = None
-    inherit_env: Annotated[Any, AfterValidator(_names)] = None
+    inherit_env: list[str] | None = None
     url: str | None = None
     headers: dict[str, str] | None = None
     token: str | None = None
+    oauth: OAuth | None = None
     optional: bool | None = None
     trusted: bool | None = None
     require_approval: Annotated[Any, AfterValidator(_approval)] = None
@@ -244,6 +248,8 @@ def _known(path: Path) -> list[str]:
         "mcpServers": Server,
         "rules": Rule,
     }
+    if path[2:3] == ("oauth",):
+        return list(OAuth.model_fields)
     return list(sections[str(path[0])].model_fields)
 
 

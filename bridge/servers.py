@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bridge.mcp import Server
 
 _STDIO: Final = ("command", "args", "env", "cwd", "inherit_env")
-_HTTP: Final = ("url", "headers", "token")
+_HTTP: Final = ("url", "headers", "token", "oauth")
 _HOSTS_KEYS: Final = ("command", "args", "env", "cwd", "url", "headers", "disabled")  # of mcp.json, beside type
 _TYPES: Final = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
 PYTHONS: Final = frozenset({"python", "python3"})  # these alone are the interpreter that runs this
@@ -97,6 +97,8 @@ class Specs:
                     "add options to that one",
                 )
             else:
+                if "oauth" in given:
+                    given["oauth"]["store"] = str(folder / given["oauth"]["store"])
                 if "cwd" in given:
                     given["cwd"] = str(folder / given["cwd"])
                 for key in ("env", "headers"):
@@ -122,7 +124,7 @@ class Specs:
                     spec.add(key, f"is for servers with a {wanted}; this one has a {has}")
             fine = True
             for key in (*_STDIO, *_HTTP):
-                if key in options and key != "inherit_env":
+                if key in options and key not in ("inherit_env", "oauth"):
                     options[key], mistakes = self._expanded(options[key])
                     for mistake in mistakes:
                         spec.add(key, mistake)
@@ -133,6 +135,10 @@ class Specs:
 
             try:
                 if over_http:
+                    if "oauth" in options:
+                        oauth = options["oauth"]
+                        oauth["scopes"] = tuple(oauth.get("scopes", ()))
+                        options["oauth"] = mcp.OAuth(**{**oauth, "store": spec.folder / oauth["store"]})
                     made.append(mcp.http(name, options.pop("url"), **options))
                 else:
                     options["cwd"] = str(spec.folder / options.get("cwd", "."))
