@@ -221,8 +221,8 @@ when = { path = "/n", op = "~", value = 1 }
         "s.toml, line 6: limits.wall_s: must be above 0, not -1",
         "s.toml, line 7: limits.calls: must be a whole number, not 2.5",
         (
-            "s.toml, line 9: sandbox.require[1]: there is no such wall. There are: process, no_new_privs, parent_death, "
-            "namespaces, landlock, rlimits, uid, capabilities, dumpable, seccomp, memory_limit, code_pages"
+            "s.toml, line 9: sandbox.require[1]: there is no such wall. There are: process, no_new_privs, "
+            "parent_death, namespaces, landlock, rlimits, uid, capabilities, dumpable, seccomp, memory_limit, code_pages"
         ),
         "s.toml, line 12: servers.shop.env.A: must be text, not a number",
         's.toml, line 13: servers.shop.trusted: must be true or false, not "yes"',
@@ -234,7 +234,7 @@ when = { path = "/n", op = "~", value = 1 }
         "s.toml, line 18: rules[1].tool: is missing",
         (
             "s.toml, line 20: rules[1].when: must be a condition (a table with path, op and value), or a list "
-            'conditions, not "x"'
+            'of conditions, not "x"'
         ),
         (
             "s.toml, line 22: rules[2].tool: rule ask 'a b': a pattern has no ' '; its wildcards are * and ?, and ? "
