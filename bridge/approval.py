@@ -269,8 +269,12 @@ class Grants:
             until=until,
         )
         self._held.append(grant)
-        self._known.setdefault(request.tool, {})[request.server_identity] = request.definition_digest
+        self.remember(request)
         return grant
+
+    def remember(self, request: ApprovalRequest) -> None:
+        """Keep which definition somebody said yes to, so that `changed` can tell."""
+        self._known.setdefault(request.tool, {})[request.server_identity] = request.definition_digest
 
     def covers(
         self,

@@ -24,6 +24,7 @@ Outcome = Literal[
     "not_started",
     "expired",
     "answered",
+    "waiting",
 ]
 
 

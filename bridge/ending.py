@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bridge.calls import CallState
-from bridge.results import CallRow, Failure, Result, Status, finish
+from bridge.results import CallRow, Failure, Result, Status, decode_value, finish
 from sandbox import Death, LimitName, Limits, Notice, Returned, Threw, Usage
 
 if TYPE_CHECKING:
@@ -159,13 +159,8 @@ def result(run: Run) -> Result:
     end = run.end or cancelled()
     notices = [*run.notices, *(notice for call in run.calls.values() for notice in call.notices)]
     if end.status == "completed":
-        try:
-            value = msgspec.json.decode(end.value) if end.value else None
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            end, value = crashed("its value was no JSON"), None
-        else:
-            end = _unheard(run) or end
-            notices += _about_calls(run) + _about_value(run, end, value)
+        end = _unheard(run) or end
+        notices += _about_calls(run) + _about_value(run, end)
     return assemble(run, end, notices)
 
 
@@ -180,7 +175,7 @@ def assemble(run: Run, end: Ending, notices: list[Notice]) -> Result:
     calls = list(run.calls.values())
     usage = Usage(
         cpu_s=run.cpu_s,
-        wall_s=run.wall_s,
+        wall_s=run.wall_spent_s,
         memory_bytes=run.memory_bytes,
         source_bytes=len(run.program.encode("utf-8", "replace")),
         calls=len(calls),
@@ -216,13 +211,12 @@ def assemble(run: Run, end: Ending, notices: list[Notice]) -> Result:
 
 def row(call: CallState) -> CallRow:
     """A call as a row of the result."""
-    made: Any = msgspec.json.decode(call.made) if call.checked is None else None
     return CallRow(
         id=call.id,
         tool=call.entry.name,
-        arguments=call.executed if call.checked is not None else made,
+        arguments=call.executed if call.checked is not None else _as_made(call),
         decision=call.verdict or (call.decision.kind if call.decision else ""),
-        outcome=call.outcome or "cancelled",
+        outcome=call.outcome or ("waiting" if call.stage in ("asked", "client") else "cancelled"),
         started=call.started,
         duration_s=call.duration_s,
         argument_bytes=len(bytes(call.made)),
@@ -232,6 +226,13 @@ def row(call: CallState) -> CallRow:
         error=f"{call.error_code}: {call.error_message}" if call.error_code else "",
         preview=short(call.text) if call.text else "",
     )
+
+
+def _as_made(call: CallState) -> Any:
+    try:
+        return decode_value(bytes(call.made))
+    except ValueError:  # only a worker that is no longer ours makes such
+        return None
 
 
 def _unheard(run: Run) -> Ending | None:
@@ -268,14 +269,14 @@ def _about_calls(run: Run) -> list[Notice]:
     return notices
 
 
-def _about_value(run: Run, end: Ending, value: Any) -> list[Notice]:
+def _about_value(run: Run, end: Ending) -> list[Notice]:
     if end.status != "completed":
         return []
     if not end.value and not run.emitted and not run.logs and not run.images:
         return [Notice("no_value", "the program ended without a value: return what you found, or call text()")]
-    if isinstance(value, str) and value[:1] in ("{", "["):
+    if end.value[:2] in (b'"{', b'"['):
         try:
-            json.loads(value)
+            json.loads(decode_value(end.value))
         except (ValueError, RecursionError):
             return []
         return [Notice("string_was_json", "the value is JSON text: return the value itself, without JSON.stringify")]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from bridge.approval import ApprovalRequest, Grants, digest
 from bridge.calls import CallState, Stage
 from bridge.errors import HOST_CODES, CatalogError, ToolError
 from bridge.policy import Policy, decide
+from bridge.results import decode_value
 from bridge.schema import Checker
 from bridge.tools import Caller, Catalog, Entry, ToolContext
 from sandbox import Call, Limits, Notice, Rejected, Reply, Resolved
@@ -39,8 +41,8 @@ class Gate:
     def admit(self, call: CallState, *, run_id: str, caller: Caller = "programmatic") -> None:
         """Check and decide one call: afterwards its stage is `queued`, `asked`, `client` or `done` (refused)."""
         try:
-            given = msgspec.json.decode(call.made)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+            given = _read(call.made)
+        except ValueError:
             refuse(call, "invalid", ToolError("invalid_arguments", "the arguments are no JSON, or nested too deeply"))
             return
         try:
@@ -97,7 +99,10 @@ class Gate:
             before=before,
             expires_at=call.expires_at,
             annotations=tool.annotations,
-            definition_changed=call.definition_changed,
+            definition_changed=call.definition_changed
+            or self.grants.changed(
+                tool=call.entry.name, server_identity=tool.server_identity, definition_digest=tool.digest
+            ),
         )
 
     async def perform(self, call: CallState, *, run_id: str, limits: Limits, context: Any) -> Reply:
@@ -135,16 +140,23 @@ class Gate:
         except ToolError as error:
             outcome = "unknown" if error.code == "unknown_outcome" else "failed"
             return rejected(call, outcome, error, own=tool.server is None)
-        except Exception:
+        except (Exception, SystemExit):  # a library's `sys.exit()` ends its call, not the host
             # The text of an unforeseen exception may hold paths or secrets: the operator's log has it, the program not.
             log.exception("tool %s failed in run %s, call %s", call.entry.name, run_id, call.id)
-            message = f"{call.entry.name} failed inside; its operator has the details in the log (call {call.id})"
-            return rejected(call, "failed", ToolError("failed", message))
-        except BaseException:
+            return self._failed_inside(call)
+        except BaseException as error:
+            if isinstance(error, anyio.get_cancelled_exc_class()) and anyio.current_effective_deadline() > -math.inf:
+                # Nobody cancelled this call: something that the tool itself waited for was cancelled.
+                log.exception("tool %s was cancelled in run %s, call %s", call.entry.name, run_id, call.id)
+                return self._failed_inside(call)
             call.outcome = "cancelled" if call.read_only else "unknown"
             raise
         finally:
             call.stage, call.duration_s = "done", time.perf_counter() - began
+
+    def _failed_inside(self, call: CallState) -> Reply:
+        message = f"{call.entry.name} failed inside; its operator has the details in the log (call {call.id})"
+        return rejected(call, "failed", ToolError("failed", message))
 
     def answered(self, call: CallState, value: Any, limits: Limits) -> Reply:
         """A value as the reply that the program gets."""
@@ -190,6 +202,13 @@ class Gate:
             call_id=call.id,
             now=time.time(),
         )
+
+
+def _read(made: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(made)
+    except (msgspec.MsgspecError, RecursionError):
+        return decode_value(bytes(made))  # half characters are mended, as in values
 
 
 def new_call(call: Call, entry: Entry, run_id: str) -> CallState:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from bridge import ending
+from bridge import ending, replies
 from bridge.approval import Answer, ApprovalRequest, Approve, Approver, Defer, Deny, Edit, Verdict, validate
 from bridge.calls import CallState
 from bridge.errors import StateError, ToolError
@@ -75,9 +75,8 @@ class People:
             requests = [self._request(call) for call in calls]
             answer = approver(requests)
             given = validate(answer if isinstance(answer, Mapping) else await answer, requests)
-            for call_id, verdict in given.items():
-                if call_id in self.waiting:
-                    self.apply(by_id[call_id], self._read_one(by_id[call_id], verdict))
+            verdicts = [(by_id[call_id], verdict) for call_id, verdict in given.items() if call_id in self.waiting]
+            self.apply([(call, self._read_one(call, verdict)) for call, verdict in verdicts])
         except Exception:
             log.exception("the approver failed in run %s: its calls stay undecided", self._run.id)
         finally:
@@ -113,17 +112,34 @@ class People:
                 raise StateError(f"edited arguments of call {call.id} do not fit: {error.message}") from None
         if isinstance(answer, (Approve, Edit)) and call.stage == "client":
             raise StateError(f"call {call.id} is client-owned and was let through already: give its value")
-        if isinstance(answer, (Approve, Deny, Edit, Answer, Defer, ToolError)):
-            return answer
-        if call.stage == "client":
-            return Answer(answer)
-        ways = "Approve(), Deny(reason), Edit(arguments) or Answer(value)"
-        raise StateError(f"call {call.id} waits for a verdict, not for a value: {ways}")
+        if not isinstance(answer, (Approve, Deny, Edit, Answer, Defer, ToolError)):
+            if call.stage != "client":
+                ways = "Approve(), Deny(reason), Edit(arguments) or Answer(value)"
+                raise StateError(f"call {call.id} waits for a verdict, not for a value: {ways}")
+            answer = Answer(answer)
+        if isinstance(answer, Answer):
+            try:
+                replies.encode(answer.value)
+            except ToolError:
+                kind = type(answer.value).__name__
+                raise StateError(f"the answer to call {call.id} is a {kind}, which has no JSON form") from None
+        return answer
 
-    def apply(self, call: CallState, verdict: Verdict | ToolError) -> None:
-        """Carry out one checked verdict."""
-        if isinstance(verdict, Defer):
-            return
+    def apply(self, verdicts: list[tuple[CallState, Verdict | ToolError]]) -> None:
+        """Carry out checked verdicts, given together.
+
+        One that ends the run goes first, and nothing is sent after it. What a grant lets through besides comes last: a
+        call that has a verdict of its own gets that one.
+        """
+        for call, verdict in sorted(verdicts, key=lambda each: not (isinstance(each[1], Deny) and each[1].stop)):
+            if self._run.end is None and not isinstance(verdict, Defer):
+                self._apply(call, verdict)
+        if any(isinstance(verdict, Approve) and verdict.scope != "call" for _, verdict in verdicts):
+            self._apply_grants()
+        self._run.start_queued()
+        self._run.wake()
+
+    def _apply(self, call: CallState, verdict: Approve | Deny | Edit | Answer | ToolError) -> None:
         run, gate = self._run, self._run.gate
         self.longest_wait_s = max(self.longest_wait_s, time.time() - call.asked_at)
         if isinstance(verdict, (Approve, Edit)) and self._definition_changed(call):
@@ -142,17 +158,15 @@ class People:
             if verdict.stop:
                 run.end = ending.stopped(call, reason)
         else:
+            request = self._request(call)
+            gate.grants.remember(request)
             if isinstance(verdict, Edit):
                 gate.edited(call, verdict.arguments, run_id=run.id)
             else:
                 if verdict.scope != "call":  # this very call is let through here and now
-                    gate.grants.add(verdict, self._request(call))
+                    gate.grants.add(verdict, request)
                 call.stage = "client" if call.entry.tool.handler is None else "queued"
             self._let_through(call)
-            if isinstance(verdict, Approve) and verdict.scope != "call":
-                self._apply_grants()
-        run.start_queued()
-        run.wake()
 
     def _let_through(self, call: CallState) -> None:
         if call.stage == "client":
@@ -162,7 +176,7 @@ class People:
 
     def _apply_grants(self) -> None:
         """A grant for the run or the tool decides what else waits and is covered by it."""
-        for call in list(self.waiting.values()):
+        for call in list(self.waiting.values()) if self._run.end is None else ():
             if call.stage == "asked" and self._run.gate.judge(call, call.checked, run_id=self._run.id) != "asked":
                 del self.waiting[call.id]
                 self._let_through(call)

@@ -43,6 +43,7 @@ _OUTCOMES: Final = {
     "unknown": "sent, and no answer came: it may have run",
     "not_started": "not sent, the program had ended",
     "expired": "not sent, nobody answered in time",
+    "waiting": "not sent yet, it waits for an answer",
 }
 
 

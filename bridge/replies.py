@@ -8,8 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from bridge.errors import ToolError
+from sandbox import Rejected, Reply, Resolved
 
 SAFE_INTEGER: Final = 2**53 - 1  # Number.MAX_SAFE_INTEGER of ECMA-262
+_ENVELOPE_BYTES: Final = 200  # of one reply, and the delivery's own once
 _DIGITS: Final = bytes(ord("9") if chr(c).isdigit() and c < 128 else c for c in range(256))
 _LONG: Final = b"9" * 16  # shorter integers are below 2^53
 
@@ -23,7 +25,10 @@ def encode(value: Any) -> bytes:
         ToolError: `failed`, when the value is no JSON; the text names its type only.
     """
     if isinstance(value, msgspec.Raw):
-        return bytes(value)
+        try:
+            return bytes(msgspec.json.decode(value, type=msgspec.Raw))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            raise ToolError("failed", "the tool returned text that is no JSON") from None
     try:
         return msgspec.json.encode(value)
     except (UnicodeEncodeError, OverflowError, RecursionError):
@@ -38,7 +43,11 @@ def encode(value: Any) -> bytes:
 
 
 def digits_kept(text: bytes) -> tuple[bytes, int]:
-    """JSON text in which integers beyond 2^53 are strings, and how many there were."""
+    """JSON text in which integers beyond 2^53 are strings, and how many there were.
+
+    Raises:
+        ToolError: `failed`: nested deeper than can be looked through.
+    """
     if _LONG not in text.translate(_DIGITS):
         return text, 0
     changed = 0
@@ -51,5 +60,22 @@ def digits_kept(text: bytes) -> tuple[bytes, int]:
         changed += 1
         return digits
 
-    value = json.loads(text, parse_int=integer)
-    return (msgspec.json.encode(value), changed) if changed else (text, 0)
+    try:
+        value = json.loads(text, parse_int=integer)
+    except (ValueError, RecursionError):
+        raise ToolError("failed", "the tool returned a value that is nested too deeply") from None
+    return (encode(value), changed) if changed else (text, 0)
+
+
+def fitting(ready: list[Reply], frame_bytes: int) -> tuple[list[Reply], list[Reply]]:
+    """Split replies, in their order, into those that one frame holds (one at least) and the rest."""
+    left = frame_bytes
+    for index, reply in enumerate(ready):
+        left -= _ENVELOPE_BYTES
+        if isinstance(reply, Resolved):
+            left -= len(bytes(reply.value))
+        elif isinstance(reply, Rejected):
+            left -= 6 * (len(reply.message) + len(reply.tool) + len(reply.code)) + len(bytes(reply.details))
+        if left < 0 and index:
+            return ready[:index], ready[index:]
+    return ready, []

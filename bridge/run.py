@@ -15,13 +15,15 @@ import msgspec
 from bridge import ending
 from bridge.approval import ApprovalRequest, Approver
 from bridge.calls import CallState
+from bridge.clock import WallClock
 from bridge.errors import StateError, ToolError
 from bridge.events import ApprovalAsked, CallFinished, CallStarted, Event, Finished, Paused, ProgramStarted, TextEmitted
 from bridge.gate import Gate, new_call, refusal, refuse
 from bridge.people import People
+from bridge.replies import fitting
 from bridge.results import PendingCall
 from bridge.tools import Entry, Tool
-from sandbox import Fired, LimitName, Limits, Notice, Reply, Sandbox, Start, Threw, Timer, Wave, Worker
+from sandbox import Fired, LimitName, Limits, Notice, Reply, Sandbox, SandboxError, Start, Threw, Timer, Wave, Worker
 
 if TYPE_CHECKING:
     from bridge.results import Result
@@ -69,7 +71,6 @@ class Run:
         self.logs: list[Any] = []
         self.dropped_logs = 0
         self.notices: list[Notice] = []
-        self.wall_s = 0.0
         self.cpu_s = 0.0
         self.memory_bytes = 0
         self.largest_frame = 0
@@ -90,15 +91,21 @@ class Run:
         self._events: list[Event] = []
         self._wake = anyio.Event()
         self._changed: anyio.Event | None = None  # made when somebody waits for a change
-        self._scope, self._wall = anyio.CancelScope(), anyio.CancelScope()
-        self._clock_since: float | None = None  # when the wall clock was started; None while it stands
+        self._scope = anyio.CancelScope()
+        self._clock = WallClock(limits.wall_s)
         self._bytes_out = self._bytes_logged = 0
         self._awaits: list[int] = []
+        self._fault: SandboxError | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.status}, {len(self.calls)} calls>"
 
     # ---- for the one who embeds it ------------------------------------------------------------------------------
+
+    @property
+    def wall_spent_s(self) -> float:
+        """Seconds that count against `wall_s`."""
+        return self._clock.spent_s
 
     @property
     def pending(self) -> list[PendingCall]:
@@ -123,8 +130,7 @@ class Run:
         if self.status != "paused":
             raise StateError(f"run {self.id} is {self.status}: only a paused run can be resumed")
         verdicts = self.people.read(answers)
-        for call, verdict in verdicts:
-            self.people.apply(call, verdict)
+        self.people.apply(verdicts)
         self._unpause()
         await self.settled()
         return self
@@ -136,7 +142,11 @@ class Run:
             await self._change()
 
     async def settled(self) -> None:
-        """Wait until the run is paused or finished. If the waiting task is cancelled, so is the run."""
+        """Wait until the run is paused or finished. If the waiting task is cancelled, so is the run.
+
+        Raises:
+            SandboxError: There was no worker for it: an operator's fault, not the program's.
+        """
         try:
             while self.status == "running":
                 await self._change()
@@ -144,6 +154,8 @@ class Run:
             with anyio.CancelScope(shield=True):
                 await self.cancel()
             raise
+        if self._fault is not None:
+            raise self._fault
 
     async def events(self) -> AsyncGenerator[Event]:
         """Every event of the run from its beginning, in order, until it is finished."""
@@ -168,7 +180,10 @@ class Run:
         try:
             with self._scope:
                 async with anyio.create_task_group() as self._tasks:
-                    await self._program()
+                    try:
+                        await self._program()
+                    except SandboxError as error:
+                        self._fault = error
                     self._drop_what_never_started()
                     if self.end is not None and self.end.by_program:
                         await self._await_effects()
@@ -178,7 +193,9 @@ class Run:
             self.end = ending.crashed("the host failed inside; its log has the details")
         finally:
             self._unpause()
-            if self.end is None:
+            if self._fault is not None:
+                self.end = ending.crashed(str(self._fault))
+            elif self.end is None:
                 self.end = ending.cancelled()
             for call in self.calls.values():
                 if call.stage != "done":
@@ -196,13 +213,13 @@ class Run:
         async with self._sandbox.worker() as worker:
             self.emit(ProgramStarted(run_id=self.id))
             try:
-                with self._wall:
-                    self._run_clock()
+                with self._clock.scope:
+                    self._clock.run()
                     await self._waves(worker)
-                if self._wall.cancelled_caught:
+                if self._clock.scope.cancelled_caught:
                     self.exceeded("wall_s", f"the run took more than {self.limits.wall_s:g} s")
             finally:
-                self._stop_clock()
+                self._clock.stop()
                 self.cpu_s, self.memory_bytes = worker.cpu_s(), worker.grown()
                 self.largest_frame = worker.largest_frame
 
@@ -230,16 +247,6 @@ class Run:
             wave = await self._sandbox.deliver(worker, now_ms(), replies)
         self.end = ending.died(await self._sandbox.bury(worker), limits, self)
 
-    def _run_clock(self) -> None:
-        if self._clock_since is None:
-            self._clock_since = anyio.current_time()
-            self._wall.deadline = self._clock_since + self.limits.wall_s - self.wall_s
-
-    def _stop_clock(self) -> None:
-        if self._clock_since is not None:
-            self.wall_s += anyio.current_time() - self._clock_since
-            self._clock_since, self._wall.deadline = None, math.inf
-
     def _take(self, wave: Wave) -> None:
         """Take in what a wave brought."""
         for piece in wave.text:
@@ -257,6 +264,7 @@ class Run:
             return
         for cleared in wave.cleared:
             self._timers.pop(cleared, None)
+        self._ready = [reply for reply in self._ready if reply.id not in wave.cleared]
         for timer in wave.timers:
             self._add_timer(timer)
         calls = [self._add_call(call) for call in wave.calls]
@@ -318,21 +326,22 @@ class Run:
                     del self._timers[number]
                     self._ready.append(Fired(number))
             if self._ready:
-                self._run_clock()
-                replies, self._ready = self._ready, []
+                self._unpause()  # an expired call goes on without anybody's `resume`
+                self._clock.run()
+                replies, self._ready = fitting(self._ready, self.limits.frame_bytes)
                 return replies
             if self._in_flight or self._timers:
-                self._run_clock()
+                self._clock.run()
             elif not self.people.waiting:
                 self.end = ending.stalled(self, self._awaits)
                 return None
             else:
-                self._stop_clock()
+                self._clock.stop()
                 if not self.people.asking:
                     self._pause()
             first = min(self._timers.values(), default=math.inf)
-            if self._timers and first > self._wall.deadline and not self._in_flight and not self.people.waiting:
-                left = self._wall.deadline - anyio.current_time()
+            if self._timers and first > self._clock.deadline and not self._in_flight and not self.people.waiting:
+                left = self._clock.deadline - anyio.current_time()
                 self.exceeded("wall_s", f"the program sleeps longer than the {left:,.1f} s that are left of wall_s")
                 return None
             self._wake = anyio.Event()
@@ -354,11 +363,14 @@ class Run:
 
     def start_queued(self) -> None:
         """Start what is queued, as far as `in_flight` allows."""
+        if self.end is not None and not self.end.by_program:
+            return
         while self._queue and len(self._in_flight) < self.limits.in_flight:
             self._tasks.start_soon(self._perform, self._sent())
 
     def _sent(self) -> CallState:
         call = self._queue.popleft()
+        call.stage = "running"  # from here on it is sent, whatever the program does
         self._in_flight[call.number] = call
         self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
         self.emit(CallStarted(**self.naming(call), line=call.line))
@@ -426,7 +438,10 @@ class Run:
             self._changed.set()
             self._changed = None
         if self._on_event is not None:
-            self._on_event(event)
+            try:
+                self._on_event(event)
+            except Exception:
+                log.exception("on_event failed in run %s at %s", self.id, type(event).__name__)
 
 
 def now_ms() -> float:
