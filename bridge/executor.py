@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -135,12 +135,15 @@ class Executor:
 
     def __enter__(self) -> Self:
         """For code without an event loop: one thread runs it, as long as the block lasts."""
+        if self._open or self._sync is not None:
+            raise StateError("this executor is open already")
         self._sync = ExitStack()
         try:
             self._portal = self._sync.enter_context(anyio.from_thread.start_blocking_portal())
             self._sync.enter_context(self._portal.wrap_async_context_manager(self))
         except BaseException:
-            self._sync.close()
+            sync, self._sync, self._portal = self._sync, None, None
+            sync.close()
             raise
         return self
 
@@ -162,7 +165,7 @@ class Executor:
 
         return instructions(self.catalog)
 
-    # ---- runs ---------------------------------------------------------------------------------------------------------
+    # ---- runs -----------------------------------------------------------------------------------------------------
 
     async def run(self, program: str, **options: Any) -> Result:
         """Run a program to its outcome, or to a pause.
@@ -253,8 +256,11 @@ class Executor:
         """`run` for code without an event loop, inside `with Executor(...)` or on its own.
 
         Raises:
-            StateError: Called in an event loop that the executor was opened in: `await executor.run(...)` there.
+            StateError: Called where an event loop runs, which it would block: `await executor.run(...)` there.
         """
+        with suppress(RuntimeError):  # no event loop: as it should be
+            anyio.get_current_task()
+            raise StateError("an event loop runs in this thread and would be blocked: use `await executor.run(...)`")
         if self._portal is not None:
             return self._portal.call(lambda: self.run(program, **options))
         if self._open:

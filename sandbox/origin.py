@@ -111,8 +111,9 @@ class Zygote:
         answer = b""
         try:
             async with self._lock:
-                with anyio.CancelScope(shield=True), theirs:  # a request whose answer nobody reads would shift them all
+                with anyio.CancelScope(shield=True):  # a request whose answer nobody reads would shift them all
                     socket.send_fds(self.control, [b"F"], [theirs.fileno()])
+                    theirs.close()
                     answer = await self._receive(16)
             if len(answer) != 4:
                 raise ZygoteLost("the zygote ended")
@@ -126,6 +127,8 @@ class Zygote:
         except BaseException:
             ours.close()
             raise
+        finally:
+            theirs.close()
 
     async def reap(self, pid: int) -> Exit:
         """Collect a worker that has ended; `Exit` says how."""

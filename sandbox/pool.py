@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -20,6 +21,7 @@ from sandbox.messages import Reply, Settings, Start, Wave
 from sandbox.origin import CAN_FORK, Origin, Spawner, Zygote, ZygoteLost
 from sandbox.process import Death, Worker
 
+log: Final = logging.getLogger("sandbridge")
 QUIET_S: Final = 0.001  # spares are made after this much of nothing computing, so that they delay no running step
 LONG_S: Final = 0.02  # a step that computes for longer than this is not delayed noticeably by a fork
 WATCH_S: Final = 0.004  # between two looks of the watchdog; a program that ends sooner is never looked at
@@ -133,7 +135,7 @@ class Sandbox:
                 "answer or cancel some"
             )
         async with self._places:
-            worker = self._spares.popleft() if self._spares else await self._make()
+            worker = await self._spare() or await self._make()
             if len(self._spares) < self._spare_count:
                 self._wanted.set()
             try:
@@ -173,6 +175,15 @@ class Sandbox:
         return death
 
     # ---- workers ---------------------------------------------------------------------------------------------------
+
+    async def _spare(self) -> Worker | None:
+        while self._spares:
+            worker = self._spares.popleft()
+            if worker.idle():
+                return worker
+            self._retire(worker.origin)  # it died while it waited, and most likely its zygote with it
+            await self.bury(worker)
+        return None
 
     async def _make(self) -> Worker:
         for attempt in range(3):
@@ -237,7 +248,12 @@ class Sandbox:
                 await anyio.sleep(QUIET_S)
                 continue
             if len(self._spares) < self._spare_count and len(self._live) < self.max_waiting + self._spare_count:
-                self._spares.append(await self._make())
+                try:
+                    self._spares.append(await self._make())
+                except (EngineUnavailable, OSError):
+                    log.exception("no spare could be made; the next program tries again")
+                    self._wanted = anyio.Event()
+                    await self._wanted.wait()
 
     # ---- watching ----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -104,6 +105,16 @@ class Worker:
     async def deliver(self, now_ms: float, replies: Sequence[Reply], timeout_s: float | None = None) -> Wave | None:
         """Hand replies over, in the order in which they settle, and wait for the next wave as `start` does."""
         return self._wave(await self._step(self._connection.deliver(now_ms, replies), timeout_s))
+
+    def idle(self) -> bool:
+        """Whether it lives and says nothing, as a spare should."""
+        try:
+            self._born.channel.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False  # it spoke out of turn, or its end is closed
 
     def kill(self, why: Why, reason: str = "") -> None:
         """End the process now; the first reason given stands."""
