@@ -290,14 +290,13 @@
     return null;
   };
   const tracks = (buffer, offset, length, reach) => { // whether a view grows and shrinks with its buffer: try it
-    const size = bufferBytes(buffer), before = length();
-    if (size + 8 <= bufferMax(buffer)) { // no element is larger
-      resize(buffer, size + 8);
+    const size = bufferBytes(buffer), before = length(), more = min(bufferMax(buffer), size + 8); // no element is larger
+    if (before === 0 || more === size + 8) { // an empty view can only be seen to grow
+      resize(buffer, more);
       const grew = length() !== before;
       resize(buffer, size);
       return grew;
     }
-    if (before === 0) return false; // it never will be longer
     const saved = new Bytes(size);
     typedSet(saved, new Bytes(buffer));
     resize(buffer, offset);

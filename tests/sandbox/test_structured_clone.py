@@ -104,6 +104,7 @@ def test_a_transfer_that_fails_leaves_the_buffers_where_they_are(v8: PlainV8) ->
       return [caught(() => c({ b, f() {} }, { transfer: [b] })), caught(() => c(b, { transfer: [b, b] })),
         caught(() => c(b, { transfer: [b, {}] })), caught(() => c(b, { transfer: [b, gone] })),
         caught(() => c({ get x() { throw new RangeError('own'); } }, { transfer: [b] })), b.byteLength,
+        caught(() => c({ get x() { b.transfer(); return 1; } }, { transfer: [b] })),
         caught(() => c(1, { transfer: 5 })) !== null, caught(() => c(1, 5)), caught(() => c()), c(1, null), c(2, {})];
     }"""
     assert v8(fail) == [
@@ -113,6 +114,7 @@ def test_a_transfer_that_fails_leaves_the_buffers_where_they_are(v8: PlainV8) ->
         "DataCloneError: structuredClone: a detached ArrayBuffer cannot be cloned",
         "RangeError: own",
         4,
+        "DataCloneError: structuredClone: a detached ArrayBuffer cannot be cloned",
         True,
         "TypeError: structuredClone: the options must be an object, such as { transfer: [buffer] }",
         "TypeError: 1 argument required, but only 0 present",
@@ -144,6 +146,15 @@ def test_a_view_that_follows_its_buffer_still_does_as_a_clone(v8: PlainV8) -> No
     ]
 
 
+def test_an_empty_view_with_little_room_left_follows_its_buffer_or_does_not(v8: PlainV8) -> None:
+    little = """() => [(b) => new Uint8Array(b, 8), (b) => new Uint8Array(b, 8, 0)].map((view) => {
+      const x = structuredClone(view(new ArrayBuffer(8, { maxByteLength: 12 })));
+      x.buffer.resize(12);
+      return [x.length, x.byteOffset];
+    })"""
+    assert v8(little) == [[4, 8], [0, 8]]
+
+
 def test_a_full_buffer_is_as_it_was_after_its_views_were_cloned(v8: PlainV8) -> None:
     full = """() => [(b) => new Uint8Array(b), (b) => new Uint8Array(b, 4), (b) => new DataView(b, 4),
       (b) => new Uint8Array(b, 0, 8), (b) => new Uint8Array(b, 8, 0)].map((view) => {
@@ -160,7 +171,26 @@ def test_nesting_beyond_the_stack_is_a_range_error_and_the_realm_goes_on(v8: Pla
     deep = """(_, caught) => {
       const nest = (wrap) => { let v = 0; for (let i = 0; i < 100000; i++) v = wrap(v); return v; };
       const named = (f) => { try { f(); } catch (e) { return e.name; } };
-      return [(v) => [v], (v) => ({ v }), (v) => new Map([[v, 1]]), (v) => new Set([v]),
-        (v) => new Error('', { cause: v })].map((wrap) => { const v = nest(wrap); return named(() => structuredClone(v)); }).concat(structuredClone({ a: [new Map([[1, 2]])] }).a[0].get(1));
+      const kinds = [(v) => [v], (v) => ({ v }), (v) => new Map([[v, 1]]), (v) => new Set([v]),
+        (v) => new Error('', { cause: v })];
+      const ends = kinds.map((wrap) => { const v = nest(wrap); return named(() => structuredClone(v)); });
+      return [...ends, structuredClone({ a: [new Map([[1, 2]])] }).a[0].get(1)];
     }"""
     assert v8(deep) == ["RangeError"] * 5 + [2]
+
+
+def test_at_the_end_of_the_stack_a_clone_is_whole_or_a_range_error(v8: PlainV8) -> None:
+    """Reading a slot can overflow too, and must not pass for a slot that is not there."""
+    dive = """() => {
+      const given = [new Map([[1, 2]]), new Date(5), [Object(1)]], ends = new Set();
+      let tries = 1500;
+      const check = ([map, date, list]) => map.get(1) === 2 && date.getTime() === 5 && list[0].valueOf() === 1;
+      const dive = () => {
+        try { dive(); } catch { /* the bottom: each frame above tries from a little higher */ }
+        if (tries-- <= 0) return;
+        try { ends.add(check(structuredClone(given))); } catch (e) { ends.add(e.name); }
+      };
+      dive();
+      return [...ends].sort();
+    }"""
+    assert v8(dive) == ["RangeError", True]

@@ -210,7 +210,7 @@ def test_what_is_not_base64_or_not_latin1_is_an_invalid_character_error(v8: Plai
       texts.filter((text) => {
         try { atob(text); return true; } catch (e) { return e.name + e.code !== 'InvalidCharacterError5'; }
       }),
-      caught(() => atob('*')), caught(() => btoa('€')), caught(() => atob()), atob(null).length,
+      caught(() => atob('*')), caught(() => btoa('\\u0100')), caught(() => atob()), atob(null).length,
       (() => { try { atob('*'); } catch (e) { return e instanceof Error; } })(),
     ]"""
     assert v8(errors, ["a", "YQ=", "YQ===", "=", "====", "YWJj=", "Y=Q=", "YQ==YQ==", "Y-_Q", "Y\vQ", "é"]) == [
