@@ -46,7 +46,7 @@ async def examine(configuration: Configuration) -> dict[str, Any]:
             engine.update(loads=True, start_s=time.perf_counter() - began, digest=sandbox.engine_digest, reason="")
             walls = sandbox.walls
             program.update(await _try(sandbox))
-    except SandboxError as error:
+    except (SandboxError, OSError) as error:  # an interpreter that may not be started is an answer too
         engine.update(reason=str(error))
         walls = await to_thread.run_sync(available_walls)
     rows = [
@@ -109,7 +109,7 @@ def describe(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The report as lines, each with its style: empty, `green`, `yellow` or `red`."""
     system, engine, program = report["system"], report["engine"], report["program"]
     lines = [(f"sandbridge {report['version']} on {system['platform']}, Python {system['python']}", "")]
-    who = "root (workers drop it)" if system["root"] else "an ordinary user"
+    who = "root" if system["root"] else "an ordinary user"
     lines.append((f"run by {who}", ""))
     if engine["loads"]:
         lines.append(
@@ -145,6 +145,8 @@ def describe(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines.append(("", ""))
     if report["ready"]:
         lines.append(("ready: programs can run", "green"))
+    elif not engine["loads"]:
+        lines.append(("NOT ready: the engine does not load", "red"))
     elif report["missing"]:
         text = f"NOT ready: {', '.join(report['missing'])} must stand, or be left out of `require` in [sandbox]"
         lines.append((text, "red"))

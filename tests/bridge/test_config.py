@@ -222,7 +222,8 @@ when = { path = "/n", op = "~", value = 1 }
         "s.toml, line 7: limits.calls: must be a whole number, not 2.5",
         (
             "s.toml, line 9: sandbox.require[1]: there is no such wall. There are: process, no_new_privs, "
-            "parent_death, namespaces, landlock, rlimits, uid, capabilities, dumpable, seccomp, memory_limit, code_pages"
+            "parent_death, namespaces, landlock, rlimits, uid, capabilities, dumpable, seccomp, memory_limit, "
+            "code_pages"
         ),
         "s.toml, line 12: servers.shop.env.A: must be text, not a number",
         's.toml, line 13: servers.shop.trusted: must be true or false, not "yes"',
