@@ -14,7 +14,7 @@ import jsonschema_rs
 from bridge.dialect import Document, is_list, is_object, listed, mapped, types_of
 from bridge.text import cut, shown, visible
 
-STEPS: Final = 20_000  # subschemas looked at for one question (0.1 to 0.2 s); past it the reason is general
+STEPS: Final = 12_000  # subschemas looked at for one question (0.1 to 0.2 s); past it the reason is general
 ALTERNATIVES: Final = 12  # literals named in one text
 _LOCAL: Final = (  # keywords that need nothing but the value itself, in the order of how much they explain
     "type const enum required dependentRequired minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength "

@@ -192,14 +192,17 @@ def test_a_description_beside_a_reference_is_kept() -> None:
     assert written["end"] == {"$ref": "#/$defs/Point"}
 
 
-def test_fields_named_title_and_ref_survive() -> None:
+def test_fields_named_like_keywords_survive() -> None:
     class Page(BaseModel):
         title: str
         reference: str = Field(alias="$ref", default="")
+        default: Line
 
     def save(page: Page) -> None: ...
 
-    assert list(properties(from_function(save, namespace={"Page": Page}))["page"]["properties"]) == ["title", "$ref"]
+    fields = properties(from_function(save, namespace={"Page": Page}))["page"]["properties"]
+    assert list(fields) == ["title", "$ref", "default"]
+    assert list(fields["default"]["properties"]) == ["sku", "qty"]
 
 
 @pytest.mark.parametrize(
@@ -245,6 +248,13 @@ def test_a_docstring_describes_tool_and_parameters(text: str) -> None:
     assert made.description == "Finds orders.\n\nNewest first."
     assert properties(made)["query"]["description"] == "What to look for. Any words."
     assert properties(made)["limit"]["description"] == "Annotated wins."
+
+
+def test_an_old_typed_dict_works_within_annotated() -> None:
+    def f(options: Annotated[Options, Field(description="How.")]) -> None: ...
+
+    written = properties(from_function(f))["options"]
+    assert (written["description"], list(written["properties"])) == ("How.", ["limit", "order"])
 
 
 def test_a_default_that_has_no_json_form_makes_the_parameter_optional() -> None:

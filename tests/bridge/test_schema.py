@@ -171,6 +171,24 @@ def test_references_into_an_embedded_document_are_followed() -> None:
     assert reason(schema, {"a": 5}) == "/a: expected string, got number 5"
 
 
+def test_a_reference_is_read_where_it_stands() -> None:
+    part = {"$id": "part", **closed(z={"$ref": "#/$defs/z"}), "$defs": {"z": TEXT}}
+    schema = {"$id": "https://example.com/root", **closed(a={"$ref": "part"}), "$defs": {"part": part, "z": WHOLE}}
+    assert Checker(schema, "f").arguments([{"a": {"z": "5"}}]) == Checked({"a": {"z": "5"}})
+    refused_ = refused(schema, {"a": {"z": 5}})
+    assert refused_.message == "f: /a/z: expected string, got number 5. Signature: f({ a?: { z?: string } })"
+
+
+def test_before_2019_the_neighbours_of_a_reference_mean_nothing() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **closed(a={"$ref": "#/definitions/x", "maxLength": 1, "type": "integer"}, b=WHOLE),
+        "definitions": {"x": TEXT},
+    }
+    assert reason(schema, {"a": "12", "b": "x"}) == '/b: expected integer, got string "x"'
+    assert Checker(schema, "f").arguments([{"a": "12", "b": "7"}]) == Checked({"a": "12", "b": 7})
+
+
 # ---- argument lists ---------------------------------------------------------------------------------------------
 
 
@@ -311,6 +329,19 @@ def test_what_would_lose_or_guess_is_not_read(schema: Any, value: Any) -> None:
 def test_a_string_stays_one_where_a_string_is_allowed() -> None:
     for schema in ({"type": ["string", "integer"]}, {"anyOf": [WHOLE, TEXT]}, {}):
         assert Checker(closed(n=schema), "f").arguments([{"n": "5"}]).arguments == {"n": "5"}
+
+
+def test_a_string_stays_one_beside_a_value_that_is_read() -> None:
+    schema = closed(a={"type": ["string", "integer"]}, b={"anyOf": [WHOLE, TEXT]}, c={}, n=WHOLE)
+    checked = Checker(schema, "f").arguments([{"a": "5", "b": "5", "c": "5", "n": "5"}])
+    assert checked.arguments == {"a": "5", "b": "5", "c": "5", "n": 5}
+
+
+def test_a_null_dropped_on_a_way_that_led_nowhere_is_not_said() -> None:
+    first = closed("k", a=TEXT, k=TEXT, n=WHOLE)
+    second = closed(a={"type": "null"}, n=WHOLE)
+    checked = Checker(closed(o={"anyOf": [first, second]}), "f").arguments([{"o": {"a": None, "n": "5"}}])
+    assert checked == Checked({"o": {"a": None, "n": 5}})
 
 
 def test_values_are_read_at_any_place() -> None:
@@ -536,6 +567,12 @@ def test_the_members_of_a_recursive_union_are_explained_without_exploding() -> N
     for _ in range(40):
         value = {"l": value, "r": 1}
     assert reason(schema, {"e": value}) == f'/e{"/l" * 40}: expected number or object, got string "bad"'
+
+
+def test_a_search_for_a_reason_ends() -> None:
+    tree = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(14)}
+    schema = {**closed(v={"$ref": "#/$defs/a0"}), "$defs": {**tree, "a14": TEXT}}
+    assert reason(schema, {"v": 5}) == "does not fit the schema"
 
 
 def test_a_deep_item_of_a_long_list_is_found() -> None:
