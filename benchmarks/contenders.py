@@ -1,0 +1,113 @@
+"""This project as a contender, and every contender by its name."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
+from typing import Any, Final, Self
+
+import msgspec
+
+from benchmarks.contender import Contender, Mismatch, private_bytes
+from benchmarks.peers import MiniRacer, Monty, Node
+from benchmarks.workloads import TOOLS, WORKLOADS, Workload, call_tool, rows_text
+from bridge import Executor, Tool, ToolContext
+from sandbox import Sandbox
+
+
+class Sandbridge(Contender):
+    """An open `Executor`, default limits and policy, one jailed process a program."""
+
+    COLD: Final = """
+import asyncio
+from bridge import Executor
+
+def add(left: int, right: int) -> int:
+    '''Add two numbers.'''
+    return left + right
+
+async def main():
+    async with Executor([add]) as executor:
+        print((await executor.run("return 1+1")).value, flush=True)
+
+asyncio.run(main())
+"""
+
+    def __init__(self, *, jit: bool = False, text: bool = False) -> None:
+        super().__init__("sandbridge" + " jit" * jit + " text" * text)
+        self._jit = jit
+        self._text = text
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self.sandbox = await self._stack.enter_async_context(Sandbox(jit=self._jit))
+        tools = [self._tool(name) for name in TOOLS]
+        self.executor = await self._stack.enter_async_context(Executor(tools, sandbox=self.sandbox))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def _tool(self, name: str) -> Tool:
+        async def handler(arguments: Any, _: ToolContext) -> Any:
+            return await call_tool(name, arguments)
+
+        async def as_text(_: Any, __: ToolContext) -> Any:
+            return msgspec.Raw(rows_text().encode())
+
+        schema = {"type": "object", "properties": {"id": {"type": "integer"}, "ms": {"type": "number"}}}
+        return Tool(name=name, input_schema=schema, handler=as_text if self._text and name == "rows" else handler)
+
+    async def run(self, workload: Workload) -> Any:
+        result = await self.executor.run(workload.javascript)
+        if result.status != "completed":
+            raise Mismatch(f"{workload.name}: {result.text}")
+        return result.value
+
+    def cold(self) -> Sequence[str]:
+        return [sys.executable, "-c", self.COLD]
+
+    async def paused_bytes(self, count: int) -> list[float]:
+        item = Tool(name="item", input_schema={"type": "object"})  # without a handler: the application answers
+        async with Sandbox() as sandbox, Executor([item], sandbox=sandbox) as executor:
+            await asyncio.sleep(0.1)
+            runs = [await executor.start(WORKLOADS["W7"].javascript) for _ in range(count)]
+            assert [run.status for run in runs] == ["paused"] * count
+            await asyncio.sleep(0.1)
+            spares = set(sandbox._spares)
+            found = [private_bytes(worker.pid) for worker in sandbox._live if worker not in spares]
+            for run in runs:
+                await run.cancel()
+            assert len(found) == count
+            return found
+
+
+def installed(name: str) -> bool:
+    """Whether a contender of this name can run here."""
+    match name.split()[0]:
+        case "monty":
+            return find_spec("pydantic_monty") is not None
+        case "node":
+            return shutil.which("node") is not None
+        case _:
+            return True
+
+
+def contender(name: str) -> Contender:
+    """By name."""
+    text = name.endswith(" text")
+    match name.split()[0]:
+        case "sandbridge":
+            return Sandbridge(jit=name.endswith(" jit"), text=text)
+        case "monty":
+            return Monty(text=text)
+        case "mini-racer":
+            return MiniRacer(text=text)
+        case "node":
+            return Node()
+        case _:
+            raise LookupError(name)
