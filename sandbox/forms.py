@@ -51,7 +51,7 @@ def plan(root: Node, text: Text, catalog: names.Names) -> Plan:
         start = root.children[0].start_byte
         made.edits.append(Edit(start, start + 2, b"//"))
     functions = dict(_functions(statements, text))
-    found = syntax.survey(root, text.data, _WANTED | functions.keys())
+    found = syntax.survey(root, text.data, _WANTED | functions.keys() | names.given(text.data))
     modular = modules.rewrite(statements, text, catalog)
     made.edits += modular.edits
     made.notices += modular.notices
@@ -69,7 +69,7 @@ def plan(root: Node, text: Text, catalog: names.Names) -> Plan:
         )
     edits, notices = names.check(catalog, found, text, entry.parameters if entry is not None else (0, 0))
     made.edits += edits
-    made.notices += notices
+    made.notices += [*notices, *names.unawaited(found, text)]
     made.awaits = sorted({text.place(each.start_byte)[0] for each in found.awaits if not _direct(each, text, catalog)})
     return made
 
@@ -279,12 +279,8 @@ def _tools_modules(found: Survey, text: Text, catalog: names.Names) -> list[tupl
         source = modules.tools_expression(modules.specifier(given.named_children[0], text), catalog)
         if source:
             # `const { tools } = require("tools")` wants what has a member `tools`; the plain name is not usable yet.
-            parent = use.call.parent
-            target = (
-                parent.child_by_field_name("name")
-                if parent is not None and parent.type == "variable_declarator"
-                else None
-            )
+            made = use.outer if use.outer is not None and use.outer.type == "variable_declarator" else None
+            target = made.child_by_field_name("name") if made is not None else None
             whole = target is not None and re.search(rb"[{,]\s*tools\s*[,:}]", _of(target, text)) is not None
             hits.append((use.call, "globalThis" if whole else f"globalThis.{source}"))
     return hits

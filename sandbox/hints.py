@@ -59,13 +59,24 @@ _INSTEAD: Final[dict[str, str]] = {
 }
 _TYPES: Final = frozenset("string number boolean any unknown never object".split())
 _GLOBALS: Final = (
-    "the globals here are tools, inputs, text, image, exit, sleep, setTimeout, console and JavaScript's own"
+    "the globals here are tools, inputs, text, image, exit, sleep, setTimeout, console, URL, TextEncoder, TextDecoder, "
+    "atob, btoa, structuredClone, crypto.randomUUID and JavaScript's own"
 )
 _ARRAY: Final = frozenset(
     "map filter reduce forEach find some every slice sort join flatMap includes push flat".split()
 )
 _TOOL: Final = r"tools(?:\??\.\w+|\[[\"'][^\"'\]]+[\"']\])+"
+_READ_CHARACTERS: Final = 65_536  # what is searched for a hint; patterns over text that somebody chose must stay cheap
+_LINE_CHARACTERS: Final = 4_000
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
+
+
+class _Cut(Text):
+    """Text in which a line that is too long to be searched is empty."""
+
+    def line(self, number: int) -> str:
+        found = super().line(number)
+        return found if len(found) <= _LINE_CHARACTERS else ""
 
 
 class Origin(NamedTuple):
@@ -80,7 +91,7 @@ def explain(program: str, threw: Threw, catalog: names.Names) -> Threw:
     """The error with its code and a hint. Never raises: a hint is a courtesy."""
     code = _CODES.get(threw.name, "threw")
     try:
-        text = Text(unwrap.visible(program).encode("utf-8", "replace"))
+        text = _Cut(unwrap.visible(program)[:_READ_CHARACTERS].encode("utf-8", "replace"))
         return _explained(text, threw, catalog, code)
     except Exception:  # noqa: BLE001  whatever is wrong with a hint, the error itself must arrive
         return msgspec.structs.replace(threw, code=code)
@@ -171,7 +182,8 @@ def _reference(text: Text, threw: Threw, catalog: names.Names) -> str:
 
 def _declared(text: Text, name: str) -> int:
     found = re.search(
-        rf"(?:const|let|var|function\*?|class)\s+(?:\{{[^}}]*\b|\[[^\]]*\b)?{re.escape(name)}\b".encode(), text.data
+        rf"(?:const|let|var|function\*?|class)\s+(?:\{{[^}}]{{0,200}}\b|\[[^\]]{{0,200}}\b)?{re.escape(name)}\b".encode(),
+        text.data,
     )
     return text.place(found.start())[0] if found else 0
 
@@ -251,7 +263,9 @@ def _not_a_function(text: Text, threw: Threw, callee: str, catalog: names.Names)
     if re.search(rf"\b{re.escape(base)}\s*=\s*(?:await\s+)?(?:globalThis\.)?tools\s*(?:[;,\n]|$)", text.data.decode()):
         return f"`{base}` is `tools`, and there is no tool {method}: {catalog.advice(method)}"
     if "." not in callee:
-        taken = re.search(rf"\{{[^}}]*\b{re.escape(callee)}\b[^}}]*\}}\s*=\s*tools\b", text.data.decode())
+        taken = re.search(
+            rf"\{{[^}}]{{0,200}}\b{re.escape(callee)}\b[^}}]{{0,200}}\}}\s*=\s*tools\b", text.data.decode()
+        )
         if taken:
             return f"`tools` has no {callee}: {catalog.advice(callee)}"
     return ""
@@ -261,7 +275,7 @@ def _nothing(text: Text, threw: Threw, what: str, member: str) -> str:
     """For a member read from null or undefined: which tool the value came from."""
     line = text.line(threw.line)
     read = re.search(
-        r"([A-Za-z_$][\w$]*)((?:\s*\??\.\s*[\w$]+|\[[^\[\]]*\])*)\s*\.\s*" + re.escape(member) + r"\b", line
+        r"(?<![\w$])([A-Za-z_$][\w$]*)((?:\s*\??\.\s*[\w$]+|\[[^\[\]]*\])*)\s*\.\s*" + re.escape(member) + r"\b", line
     )
     base, path = (read[1], read[2]) if read else ("", "")
     waiting = _unawaited(text, base, threw.line, line)
@@ -296,7 +310,7 @@ def _unawaited(text: Text, base: str, line_number: int, line: str) -> str:
     if spread and base in ("", "tools") and not re.search(rf"await\s+{re.escape(spread[1])}", line):
         return f"`await` is missing: write `await {spread[1]}(...)`"
     if origin is None and base:
-        mapped = re.search(rf"\b{re.escape(base)}\s*=\s*[^;\n]*\.map\(\s*async\b", text.data.decode())
+        mapped = re.search(rf"\b{re.escape(base)}\s*=\s*[^;\n]{{0,200}}\.map\(\s*async\b", text.data.decode())
         if mapped and "Promise.all" not in mapped[0]:
             return f"`{base}` is an array of promises: write `await Promise.all(...)` around the map"
     return ""
@@ -314,7 +328,7 @@ def _origin(text: Text, name: str, before: int) -> Origin | None:
     source = text.data.decode()
     slow = set(re.findall(r"\basync\s+function\s+(\w+)", source)) | set(re.findall(r"\b(\w+)\s*=\s*async\b", source))
     calls = "|".join([_TOOL, *(rf"{re.escape(each)}(?=\s*\()" for each in sorted(slow))])
-    bound = rf"(?:(?<![\w$.]){re.escape(name)}|[{{\[][^{{}}=]*\b{re.escape(name)}\b[^{{}}=]*[}}\]])"
+    bound = rf"(?:(?<![\w$.]){re.escape(name)}|[{{\[][^{{}}=]{{0,200}}\b{re.escape(name)}\b[^{{}}=]{{0,200}}[}}\]])"
     pattern = rf"{bound}\s*=\s*\(?\s*(await\s+)?({calls})\s*\("
     found: Origin | None = None
     for each in re.finditer(pattern, source):

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
+from tree_sitter import Node
+
 from sandbox.edits import Edit, Text
 from sandbox.messages import Notice, Threw, ToolName
 from sandbox.syntax import Survey, Use
@@ -148,9 +150,14 @@ def check(names: Names, found: Survey, text: Text, ours: tuple[int, int]) -> tup
     mentioned = {_path(use) for use in uses if use.call is None}
     edits: list[Edit] = []
     notices: dict[str, Notice] = {}
+    quoted: dict[str, bool] = {}
     for use in calls:
         wrong = _wrong(names, use)
-        if not wrong or mentioned & {wrong, use.chain[0][0], _path(use)} or _quoted(text.data, use, wrong):
+        if not wrong or mentioned & {wrong, use.chain[0][0], _path(use)}:
+            continue
+        if wrong not in quoted:
+            quoted[wrong] = _quoted(text.data, use, wrong)
+        if quoted[wrong]:
             continue
         place = text.place(use.node.start_byte)
         edit, right = _mended(names, use)
@@ -206,6 +213,44 @@ def _mended(names: Names, use: Use) -> tuple[Edit | None, str]:
         if key(space) == key(parts[0]) and last:
             return Edit(end.start_byte, end.end_byte, last.encode()), twin if space == parts[0] else ""
     return None, ""
+
+
+_GIVEN: Final = re.compile(rb"\b(?:const|let|var)\s+([A-Za-z_$][\w$]*)\s*=\s*tools\s*[.\[]")
+_OF_PROMISES: Final = frozenset(("then", "catch", "finally", "constructor", "toString", ""))
+
+
+def given(data: bytes) -> frozenset[bytes]:
+    """Names that may be bound to the promise of a tool call: the survey has to look at them."""
+    return frozenset(_GIVEN.findall(data))
+
+
+def unawaited(found: Survey, text: Text) -> list[Notice]:
+    """Warnings for members that are read from the promise of a tool call: they are undefined, and nothing throws."""
+    notices: dict[tuple[int, str], Notice] = {}
+
+    def warn(call: Node, member: Node | None, place: int) -> None:
+        read = "" if member is None else text.data[member.start_byte : member.end_byte].decode()
+        if read not in _OF_PROMISES:
+            callee = text.data[call.children[0].start_byte : call.children[0].end_byte].decode()
+            line = text.place(place)[0]
+            message = f"`{read}` is read from a promise and is undefined: write `await {callee}(...)`"
+            notices.setdefault((line, read), Notice("missing_await", message, line))
+
+    for use in found.uses.get(b"tools", ()):
+        if use.call is not None and use.outer is not None and use.outer.type == "member_expression":
+            warn(use.call, use.outer.child_by_field_name("property"), use.node.start_byte)
+    made = {use.call.id for use in found.uses.get(b"tools", ()) if use.call is not None}
+    for name, uses in found.uses.items():
+        bound = [use for use in uses if use.role != "read"]
+        maker = bound[0].outer if len(bound) == 1 and name != b"tools" else None
+        value = (
+            maker.child_by_field_name("value") if maker is not None and maker.type == "variable_declarator" else None
+        )
+        if value is not None and value.id in made:
+            for use in uses:
+                if use.chain and use.chain[0][1].type == "property_identifier":
+                    warn(value, use.chain[0][1], use.node.start_byte)
+    return list(notices.values())
 
 
 def suggestion(names: Names, spelled: Iterable[str]) -> str:

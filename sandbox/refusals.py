@@ -13,7 +13,7 @@ from sandbox.messages import Threw
 
 _PYTHON: Final = re.compile(
     r"^[ \t]*(?:def \w+\(.*\).*:|import [a-z_]\w*(?: as \w+)?[ \t]*|from [\w.]+ import \w.*"
-    r"|(?:if|elif|while|for|with|class) [^{]*[^{;:]:|(?:else|try|finally|except[^:]*):)[ \t]*(?:#.*)?\r?$"
+    r"|(?:if|elif|while|for|with|class) [^{\n]*[^{;:\n]:|(?:else|try|finally|except[^:\n]*):)[ \t]*(?:#.*)?\r?$"
     r"|\bprint\(f[\"']|\b(?:not in|is not None|is None)\b|^[ \t]*async def ",
     re.MULTILINE,
 )

@@ -15,7 +15,6 @@ from tree_sitter import Language, Node, Parser, Tree
 
 _JAVASCRIPT: Final = Parser(Language(tree_sitter_javascript.language()))
 _TYPESCRIPT: Final = Parser(Language(tree_sitter_typescript.language_typescript()))
-_SMALL: Final = 8_192  # below this no parse takes more than a few milliseconds, whatever the text is
 
 FUNCTIONS: Final = frozenset(("function_expression", "arrow_function"))
 SCOPES: Final = FUNCTIONS | {
@@ -53,24 +52,22 @@ def typescript(data: bytes) -> Tree | None:
 
 def _clean(parser: Parser, data: bytes) -> Tree | None:
     data = data.replace(b"\0", b" ")  # legal inside a string, and the grammars stop at it
-    if len(data) <= _SMALL:
-        tree = parser.parse(data)
-    else:
-        # Ambiguous text can cost seconds. Steps are counted, not time: the answer must not depend on the machine.
-        steps, allowed = 0, 1_000 + len(data) // 10  # ordinary text takes one step for 50 bytes
+    # Recovering from errors and ambiguous text can cost seconds: the first error ends it, and so do too many steps.
+    # Steps are counted, not time: the answer must not depend on the machine.
+    steps, allowed = 0, 1_000 + len(data) // 10  # ordinary text takes one step for 50 bytes
 
-        def enough(_offset: int, _failed: bool) -> bool:
-            nonlocal steps
-            steps += 1
-            return steps > allowed
+    def enough(_offset: int, failed: bool) -> bool:
+        nonlocal steps
+        steps += 1
+        return failed or steps > allowed
 
-        try:
-            tree = parser.parse(
-                lambda offset, _point: data[offset : offset + 65_536], encoding="utf8", progress_callback=enough
-            )
-        except ValueError:
-            parser.reset()
-            return None
+    try:
+        tree = parser.parse(
+            lambda offset, _point: data[offset : offset + 65_536], encoding="utf8", progress_callback=enough
+        )
+    except ValueError:
+        parser.reset()
+        return None
     return None if tree.root_node.has_error else tree
 
 
@@ -94,12 +91,16 @@ def walk(root: Node) -> Iterator[tuple[Node, list[Node]]]:
 
 @dataclass(frozen=True)
 class Use:
-    """One place of a name. `chain` is the member accesses on it, outermost last; `call` is what calls that."""
+    """One place of a name. `chain` is the member accesses on it, outermost last; `call` is what calls that.
+
+    `outer` is the node around the call, or around the name where there is no call.
+    """
 
     node: Node
     role: Role
     chain: tuple[tuple[str, Node], ...] = ()
     call: Node | None = None
+    outer: Node | None = None
 
 
 @dataclass
@@ -136,10 +137,10 @@ def survey(root: Node, data: bytes, wanted: frozenset[bytes]) -> Survey:
 def _use(node: Node, ancestors: list[Node], data: bytes) -> Use:
     role = _role(node, ancestors)
     if role != "read" or node.type != "identifier":
-        return Use(node, role)
+        return Use(node, role, outer=ancestors[-1])
     chain: list[tuple[str, Node]] = []
     child = node
-    for parent in reversed(ancestors):
+    for depth, parent in zip(range(len(ancestors) - 1, -1, -1), reversed(ancestors), strict=True):
         if parent.type == "member_expression" and _is(parent, "object", child):
             key = parent.child_by_field_name("property")
         elif parent.type == "subscript_expression" and _is(parent, "object", child):
@@ -149,7 +150,9 @@ def _use(node: Node, ancestors: list[Node], data: bytes) -> Use:
         else:
             optional = parent.type == "call_expression" and parent.child_by_field_name("optional_chain") is not None
             called = parent.type == "call_expression" and not optional and _is(parent, "function", child)
-            return Use(node, role, tuple(chain), parent if called else None)
+            if called:
+                return Use(node, role, tuple(chain), parent, ancestors[depth - 1] if depth else None)
+            return Use(node, role, tuple(chain))
         if key is not None:
             spelled = key.named_children[0] if key.type == "string" else key
             chain.append((data[spelled.start_byte : spelled.end_byte].decode(), spelled))

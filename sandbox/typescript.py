@@ -44,7 +44,7 @@ _RESERVED: Final = frozenset(
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
 # `f<number>(x)` is also JavaScript, two comparisons: but these names are types, and reading one would only throw.
 _ONLY_A_TYPE: Final = re.compile(
-    rb"[\w$]\s*<\s*(?:string|number|boolean|any|unknown|never|void|object|Record\s*<|Array\s*<|Promise\s*<)[^;(){}=]*>\s*\("
+    rb"[\w$]\s*<\s*(?:string|number|boolean|any|unknown|never|void|object|Record\s*<|Array\s*<|Promise\s*<)[^;(){}=]{0,200}>\s*\("
 )
 _BOUND: Final = re.compile(
     rb"\b(?:const|let|var|function|class)\s+(?:string|number|boolean|any|unknown|never|object)\b"

@@ -10,15 +10,15 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
 from sandbox.edits import Edit, Text, terminators
 from sandbox.messages import Threw
 
-_FENCE: Final = re.compile(r"^[ \t>]{0,12}(`{3,}|~{3,})[ \t]*([^\r\n`]*?)[ \t]*\r?$", re.MULTILINE)
-_ON_ONE_LINE: Final = re.compile(
-    r"^```[ \t]*(?:(?:javascript|typescript|js|ts|jsx|tsx|mjs)\b)?(.*?)```$", re.IGNORECASE
-)
+_FENCE: Final = re.compile(r"^[ \t>]{0,12}(`{3,}|~{3,})([^\r\n`]*)\r?$", re.MULTILINE)
+_TILDES: Final = re.compile(r"^[ \t>]{0,12}~{3,}[ \t]*\r?$", re.MULTILINE)
+_ON_ONE_LINE: Final = re.compile(r"^```(?:[ \t]?(?:javascript|typescript|js|ts|jsx|tsx|mjs)\b)?(.*)```$", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"^[ \t]*>", re.MULTILINE)
 _WORD: Final = re.compile(r"^\s*(?:javascript|typescript|js|ts|node(?:\.?js)?)[ \t]*(?=\r?\n)", re.IGNORECASE)
 _TAG: Final = re.compile(
@@ -52,7 +52,7 @@ def unfenced(program: str) -> Inner | Threw:
     if single is not None:
         start = program.index(whole) + single.start(1)
         return Inner(" " * (start - _line_start(program, start)) + single[1], _lines(program[:start]))
-    blocks = list(_blocks(program))
+    blocks = list(islice(_blocks(program), 2))
     if not blocks:
         return Inner(program, 0)
     if len(blocks) > 1:
@@ -60,7 +60,7 @@ def unfenced(program: str) -> Inner | Threw:
         return Threw(
             code="syntax_error",
             name="SyntaxError",
-            message=f"the text has {len(blocks)} code blocks, and which one is the program is not clear",
+            message="the text has more than one code block, and which one is the program is not clear",
             line=line,
             column=1,
             hint=ONE_BLOCK,
@@ -86,14 +86,15 @@ def visible(program: str) -> str:
 def _blocks(program: str) -> Iterator[tuple[int, int, int, bool]]:
     """Where each block's fence, its text and its end are, and whether it is closed."""
     opening: re.Match[str] | None = None
+    commented = "/*" in program
+    tildes = max((each.start() for each in _TILDES.finditer(program)), default=0)
     for fence in _FENCE.finditer(program):
         if opening is None:
-            tilde = fence[1][0] == "~"
-            if tilde and not re.search(rf"^[ \t>]{{0,12}}{fence[1]}~*[ \t]*\r?$", program[fence.end() :], re.MULTILINE):
+            if fence[1][0] == "~" and fence.start() >= tildes:
                 continue  # `~~~x` is an expression
-            if program.rfind("/*", 0, fence.start()) <= program.rfind("*/", 0, fence.start()):
+            if not commented or program.rfind("/*", 0, fence.start()) <= program.rfind("*/", 0, fence.start()):
                 opening = fence
-        elif fence[1].startswith(opening[1]) and not fence[2]:
+        elif fence[1].startswith(opening[1]) and not fence[2].strip():
             yield opening.start(), _after(program, opening), fence.start(), True
             opening = None
     if opening is not None:

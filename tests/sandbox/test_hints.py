@@ -23,7 +23,10 @@ ASYNC = (
     "this `await` stands in a function that is not async: write `async` before its parameters, and "
     "`await Promise.all(items.map(async item => ...))` for a callback of map"
 )
-GLOBALS = "the globals here are tools, inputs, text, image, exit, sleep, setTimeout, console and JavaScript's own"
+GLOBALS = (
+    "the globals here are tools, inputs, text, image, exit, sleep, setTimeout, console, URL, TextEncoder, TextDecoder, "
+    "atob, btoa, structuredClone, crypto.randomUUID and JavaScript's own"
+)
 NETWORK = "there is no network here: what a program reaches outside goes through `tools`"
 MODULES = "there are no modules here: the tools are the global `tools`, everything else is plain JavaScript"
 

@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[str, str, str, int, int]] = {
     "two fences": (
         f"{FENCE}js\nreturn 1;\n{FENCE}\nthen\n{FENCE}js\nreturn 2;\n{FENCE}",
         "syntax_error",
-        "the text has 2 code blocks, and which one is the program is not clear",
+        "the text has more than one code block, and which one is the program is not clear",
         5,
         1,
     ),
@@ -280,6 +280,37 @@ def test_a_trailing_expression_keeps_its_place(v8: ScriptsV8) -> None:
     threw = v8("const x = null;\n  x.total.sum").threw
     assert threw is not None
     assert (threw.line, threw.column) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("program", "notices"),
+    [
+        (
+            "const a = 1;\nconst v = tools.echo({ value: a });\nreturn v.x;",
+            [("missing_await", "`x` is read from a promise and is undefined: write `await tools.echo(...)`", 3)],
+        ),
+        (
+            "return tools.carrier.track_parcel({}).x",
+            [
+                (
+                    "missing_await",
+                    "`x` is read from a promise and is undefined: write `await tools.carrier.track_parcel(...)`",
+                    1,
+                )
+            ],
+        ),
+        ("return (await tools.echo({})).x", []),
+        ("const v = await tools.echo({});\nreturn v.x", []),
+        ("const v = tools.echo({});\nreturn v.then((x) => x)", []),
+        ("const v = tools.echo({});\nreturn (await v).x", []),
+        ("let v = tools.echo({});\nv = await v;\nreturn v.x", []),
+        ("const v = tools.echo;\nreturn v.name", []),
+    ],
+)
+def test_a_member_read_from_the_promise_of_a_call_is_warned_of(
+    program: str, notices: list[tuple[str, str, int]]
+) -> None:
+    assert [(each.code, each.message, each.line) for each in prepared(program).notices] == notices
 
 
 @pytest.mark.parametrize(
