@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.from_thread
-import msgspec
 
-from bridge import ending
+from bridge import ending, replies
 from bridge.approval import Approver, Grants
-from bridge.errors import StateError
+from bridge.errors import StateError, ToolError
 from bridge.gate import Gate
 from bridge.policy import Policy
 from bridge.run import Run
@@ -207,13 +206,18 @@ class Executor:
 
         Raises:
             TypeError: `inputs` has no JSON form.
+            ValueError: `inputs` is more than half of what one message to the worker may hold.
         """
         if self._tasks is None:
             raise StateError("enter the executor first: `async with Executor(...) as executor`")
+        (given, changed), room = json_text(inputs), self.sandbox.limits.frame_bytes // 2
+        if len(given) > room:
+            text = f"inputs are {len(given):,} bytes of JSON text, more than {room:,} (half of frame_bytes)"
+            raise ValueError(f"{text}: let a tool return what the program needs of it")
         run = Run(
             run_id=secrets.token_hex(8),
             program=program,
-            inputs=msgspec.json.encode(inputs),
+            inputs=given,
             seed=secrets.randbits(32) if seed is None else seed & 0xFFFFFFFF,
             limits=self.limits if limits is None else self.limits.lowered(limits),
             sandbox=self.sandbox,
@@ -226,6 +230,9 @@ class Executor:
         for server in self.servers:
             if server.error:  # its tools are not there: nobody should take that for "no such thing"
                 run.notices.append(Notice("server_down", f"the server {server.name} is down: {server.error[:500]}"))
+        if changed:
+            text = f"{changed} integer(s) beyond 2^53 in inputs were delivered as strings"
+            run.notices.append(Notice("big_integers", text))
         self._runs[run.id] = run
         self._tasks.start_soon(self._drive, run)
         await run.settled()
@@ -303,6 +310,14 @@ class Executor:
             if server.name == entry.tool.server:
                 return next((tool for tool in server.tools if tool.name == entry.tool.name), None)
         return entry.tool
+
+
+def json_text(inputs: Any) -> tuple[bytes, int]:
+    """`inputs` as a program gets them, and how many integers became strings. `TypeError`: they have no JSON form."""
+    try:
+        return replies.digits_kept(replies.encode(inputs))
+    except ToolError:
+        raise TypeError(f"inputs hold a {type(inputs).__name__} that has no JSON form") from None
 
 
 def is_server(tool: Tool | Server | Callable[..., Any]) -> TypeIs[Server]:

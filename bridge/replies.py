@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from bridge.errors import ToolError
+from bridge.results import decode_value
 from sandbox import Rejected, Reply, Resolved
 
 SAFE_INTEGER: Final = 2**53 - 1  # Number.MAX_SAFE_INTEGER of ECMA-262
@@ -27,7 +28,11 @@ def encode(value: Any) -> bytes:
     if isinstance(value, msgspec.Raw):
         try:
             return bytes(msgspec.json.decode(value, type=msgspec.Raw))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except (msgspec.MsgspecError, RecursionError):
+            pass  # half characters, which JSON's grammar allows, or no JSON at all
+        try:
+            value = decode_value(bytes(value))
+        except ValueError:
             raise ToolError("failed", "the tool returned text that is no JSON") from None
     try:
         return msgspec.json.encode(value)
@@ -39,7 +44,7 @@ def encode(value: Any) -> bytes:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise ToolError("failed", f"the tool returned a {type(value).__name__}, which has no JSON form") from None
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def digits_kept(text: bytes) -> tuple[bytes, int]:
@@ -76,6 +81,9 @@ def fitting(ready: list[Reply], frame_bytes: int) -> tuple[list[Reply], list[Rep
             left -= len(bytes(reply.value))
         elif isinstance(reply, Rejected):
             left -= 6 * (len(reply.message) + len(reply.tool) + len(reply.code)) + len(bytes(reply.details))
+        if left < 0 and not index and isinstance(reply, Rejected):  # frames are small here: the code says enough
+            details = msgspec.Raw(b"null")
+            ready[0] = msgspec.structs.replace(reply, message=reply.message[: frame_bytes // 12], details=details)
         if left < 0 and index:
             return ready[:index], ready[index:]
     return ready, []

@@ -131,7 +131,12 @@ const writer = (strict, budget, root) => {
       if (typeof made !== 'object' || made === null) return same(made, depth);
       v = made;
     }
-    if (isRawJSON !== undefined && isRawJSON(v)) { const raw = stringify(v); spend(utf8(raw)); return raw; }
+    if (isRawJSON !== undefined && isRawJSON(v)) {
+      const raw = stringify(v);
+      if (charCodeAt(raw, 0) === 34) return string(parse(raw)); // it may hold half a character as an escape
+      spend(utf8(raw));
+      return raw;
+    }
     if (strict) { // boxed primitives, as JSON.stringify has them
       const boxed = isArray(v) || getPrototypeOf(v) === ObjectPrototype ? undefined : unbox(v);
       if (boxed !== undefined) return same(boxed, depth);
