@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -51,3 +52,8 @@ def kernel_has_landlock() -> bool:
         return landlock.version() > 0
     except walls.NoWall:
         return False
+
+
+def kernel_can_seal_code() -> bool:
+    """Whether the kernel has MDWE (6.3): asked without setting it."""
+    return ctypes.CDLL(None).prctl(66, *(ctypes.c_ulong(0),) * 4) >= 0

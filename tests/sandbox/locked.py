@@ -14,6 +14,7 @@ import mmap
 import os
 import queue
 import signal
+import socket
 import struct
 import sys
 import time
@@ -185,10 +186,46 @@ def violations(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
 
 
 def report(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
-    """The walls as the worker says."""
+    """The walls as the worker says, perhaps of one that maps code of its own before the isolate."""
     zygote = Zygote(given, dll, folder)
-    found, status = zygote.run(lambda raised, _: raised.walls)
+    pages: list[mmap.mmap] = []
+
+    def map_code() -> None:
+        if given.get("maps_code"):
+            pages.append(mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7))
+
+    found, status = zygote.run(lambda raised, _: raised.walls, before=map_code)
     return {"walls": found, "ending": ending(status), "required": jail.required()}
+
+
+def before_the_filter(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
+    """What the kernel refuses by the other walls alone."""
+    zygote = Zygote(given, dll, folder)
+    name = b"\0sandbridge-test"
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(name)
+    listening.listen()
+    tries: dict[str, Callable[[], object]] = {
+        "read a file": lambda: os.open(__file__, os.O_RDONLY),
+        "read the seeds": lambda: os.open("/dev/urandom", os.O_RDONLY),
+        "write the seeds": lambda: os.open("/dev/urandom", os.O_WRONLY),
+        "bind TCP": lambda: socket.socket().bind(("127.0.0.1", 0)),
+        "connect TCP": lambda: socket.socket().connect(("127.0.0.1", 1)),
+        "connect to a socket outside": lambda: socket.socket(socket.AF_UNIX).connect(name),
+        "signal the zygote": lambda: os.kill(os.getppid(), 0),
+        "map code": lambda: mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7),
+    }
+    found: dict[str, str] = {}
+
+    def try_all() -> None:
+        for what, attempt in tries.items():
+            try:
+                attempt()
+                found[what] = "done"
+            except OSError as error:
+                found[what] = walls.named(error.errno or 0)
+
+    return zygote.run(lambda *_: found, before=try_all)[0]
 
 
 def held(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
@@ -203,7 +240,6 @@ def held(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
         os.read(zygote.jail.channel, 1)
         os._exit(0)
     os.close(given["fd"])
-    os.write(1, b"forked\n")
     while True:
         signal.pause()
 
@@ -218,24 +254,41 @@ def orphan(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
     return ending(os.waitpid(pid, 0)[1])
 
 
+def open_descriptors() -> dict[str, bool]:
+    """Descriptor -> whether it is /dev/null."""
+    found: dict[str, bool] = {}
+    for fd in range(200):
+        try:
+            found[str(fd)] = os.fstat(fd).st_rdev == os.makedev(1, 3)
+        except OSError:
+            continue
+    return found
+
+
 def descriptors(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
-    """Which descriptors are open when the filter closes, and whether the standard streams are /dev/null."""
+    """Which descriptors are open when the isolate is made, and when the filter closes: it is left out, to look."""
+    strays = [os.open("/", os.O_RDONLY) for _ in range(given.get("strays", 20))]
     zygote = Zygote(given, dll, folder, channel=given.get("channel", 3))
-    strays = [os.open("/", os.O_RDONLY) for _ in range(20)]
-    found: dict[str, Any] = {}
+    early: dict[str, bool] = {}
+    late: dict[str, bool] = {}
 
-    def look(_: jail.Jail) -> None:
-        for fd in range(200):
-            try:
-                found[str(fd)] = os.fstat(fd).st_rdev == os.makedev(1, 3)
-            except OSError:
-                continue
+    def left_open_by_an_engine() -> None:
+        early.update(open_descriptors())
+        os.dup(0)
 
-    jail._lock = look
-    zygote.run(lambda *_: None)
-    result, _ = zygote.run(lambda *_: found)
+    jail._lock = lambda _: late.update(open_descriptors())
+    (_, landlock), _ = zygote.run(lambda raised, _: [None, raised.walls["landlock"]], before=left_open_by_an_engine)
+    found, _ = zygote.run(lambda *_: [early, late], before=left_open_by_an_engine)
     del strays
-    return result
+    return {"early": found[0], "late": found[1], "landlock": landlock}
+
+
+def groups(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
+    """The groups of a worker whose host was root with some more."""
+    os.setgroups([0, 27])
+    zygote = Zygote(given, dll, folder)
+    jail._lock = lambda _: None
+    return zygote.run(lambda *_: [*os.getgroups(), *os.getresgid()])[0]
 
 
 def cpu(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:

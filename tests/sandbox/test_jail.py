@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import signal
 import socket
@@ -14,9 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox import jail, seccomp, walls
+from sandbox import jail, landlock, seccomp, walls
 
-from .jailed import DEADLINE_S, ENVIRONMENT, command, linux, run, users
+from .jailed import (
+    AS_ROOT,
+    DEADLINE_S,
+    ENVIRONMENT,
+    command,
+    kernel_can_seal_code,
+    kernel_has_landlock,
+    linux,
+    root,
+    run,
+    users,
+)
 
 MIB = 1 << 20
 
@@ -71,16 +83,42 @@ def test_each_violation_ends_the_worker_with_sigsys() -> None:
 
 
 @linux
-@pytest.mark.parametrize("channel", [3, 40])
-def test_a_locked_worker_has_its_channel_and_nothing_on_the_standard_streams(channel: int) -> None:
-    assert run("descriptors", channel=channel) == {"0": True, "1": True, "2": True, str(channel): False}
+@pytest.mark.parametrize("strays", [0, 20])
+@pytest.mark.parametrize("channel", [3, 4, 5, 6, 40])
+def test_a_locked_worker_has_its_channel_and_nothing_on_the_standard_streams(channel: int, strays: int) -> None:
+    found = run("descriptors", channel=channel, strays=strays)
+    expected = {"0": True, "1": True, "2": True, str(channel): False}
+    assert found["late"] == expected
+    # Beside those an isolate may meet landlock's rules and /proc/self/status (and maps, before kernel 6.3).
+    assert found["early"].items() >= expected.items()
+    assert len(found["early"]) <= len(expected) + 3
+    assert (found["landlock"] == "") is kernel_has_landlock()
 
 
 @linux
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM])
 def test_descriptors_are_closed_without_close_range(code: int) -> None:
     found = run("descriptors", pretend=[{"call": "close_range", "errno": code}])
-    assert found == {"0": True, "1": True, "2": True, "3": False}
+    assert found["late"] == {"0": True, "1": True, "2": True, "3": False}
+
+
+@linux
+@root
+def test_the_groups_of_root_are_given_up() -> None:
+    assert run("groups") == [walls.NOBODY] * 3
+
+
+@linux
+@users
+def test_landlock_and_sealed_code_hold_without_the_filter(user: str) -> None:
+    version = landlock.version() if kernel_has_landlock() else 0
+    found = run("before_the_filter", user=user)
+    files = {"read a file": "EACCES", "read the seeds": "done", "write the seeds": "EACCES"} if version >= 1 else {}
+    tcp = {"bind TCP": "EACCES", "connect TCP": "EACCES"} if version >= 4 else {}
+    outside = {"connect to a socket outside": "EPERM", "signal the zygote": "EPERM"} if version >= 6 else {}
+    code = {"map code": "EACCES"} if kernel_can_seal_code() else {}
+    expected = files | tcp | outside | code
+    assert {what: found[what] for what in expected} == expected
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
@@ -152,7 +190,12 @@ def test_a_host_can_watch_and_end_a_locked_worker_which_dies_with_its_zygote(use
     try:
         pid, answer = (int(word) for word in ours.recv(100).split())
         assert answer == 42
-        assert jail.stands(pid) == {"seccomp": "", "no_new_privs": "", "capabilities": "", "uid": ""}
+        said = {"seccomp": "", "no_new_privs": "", "capabilities": "", "uid": ""}
+        assert jail.stands(pid) == said
+        threads = [task.joinpath("status").read_text("utf-8") for task in Path(f"/proc/{pid}/task").iterdir()]
+        assert [jail.said_by_kernel(thread) for thread in threads] == [said, said]  # the isolate has one of its own
+        if AS_ROOT and user == "self":
+            assert [re.findall(r"CapBnd:\t(\w+)", thread) for thread in threads] == [["0" * 16]] * 2
         assert int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) > 0
         handle = os.pidfd_open(pid)
         zygote.kill()

@@ -167,14 +167,25 @@ def test_a_process_that_stays_dumpable_is_found_out() -> None:
     assert found["walls"]["dumpable"] == "the kernel did not keep it"
 
 
+CODE = re.compile(r"\d+ KiB can be written and executed")
+UNSEALED = refused("mprotect", 0, argument=2, value=5)
+
+
 @linux
 @users
-def test_an_older_kernel_is_looked_at_in_every_worker_for_writable_code(user: str) -> None:
-    old = [refused("prctl", errno.EINVAL, argument=0, value=65)]
+def test_a_page_of_callbacks_that_stays_writable_is_found_out(user: str) -> None:
+    assert CODE.fullmatch(run("report", user=user, pretend=[UNSEALED])["walls"]["code_pages"])
+
+
+@linux
+@users
+@pytest.mark.parametrize("code", [errno.EINVAL, 0])
+def test_without_the_kernels_promise_every_worker_is_looked_at_for_writable_code(user: str, code: int) -> None:
+    old = [refused("prctl", code, argument=0, value=65)]
     assert run("report", user=user, pretend=old)["walls"]["code_pages"] == ""
-    unsealed = [*old, refused("mprotect", 0, argument=2, value=5)]
-    reason = run("report", user=user, pretend=unsealed)["walls"]["code_pages"]
-    assert re.fullmatch(r"\d+ KiB can be written and executed", reason)
+    mapped = run("report", user=user, pretend=old, maps_code=True)["walls"]["code_pages"]
+    assert mapped == "4 KiB can be written and executed"
+    assert CODE.fullmatch(run("report", user=user, pretend=[*old, UNSEALED])["walls"]["code_pages"])
 
 
 @linux
