@@ -113,6 +113,9 @@ def private_bytes(pid: int | str) -> float:
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
 
 
-def children() -> set[str]:
-    """Ids of this process's children."""
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split() if pid}
+def children(pid: int | str = "self") -> set[str]:
+    """Process ids of the children of a process."""
+    found: set[str] = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found.update((task / "children").read_text().split())
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from benchmarks.contender import Contender, Mismatch, private_bytes
+from benchmarks.contender import Contender, Mismatch, children, private_bytes
 from benchmarks.peers import MiniRacer, Monty, Node
 from benchmarks.workloads import TOOLS, WORKLOADS, Workload, call_tool, rows_text
 from bridge import Executor, Tool, ToolContext
@@ -23,7 +22,6 @@ class Sandbridge(Contender):
     """An open `Executor`, default limits and policy, one jailed process a program."""
 
     COLD: Final = """
-import asyncio
 from bridge import Executor
 
 def add(left: int, right: int) -> int:
@@ -73,13 +71,12 @@ asyncio.run(main())
 
     async def paused_bytes(self, count: int) -> list[float]:
         item = Tool(name="item", input_schema={"type": "object"})  # without a handler: the application answers
-        async with Sandbox() as sandbox, Executor([item], sandbox=sandbox) as executor:
-            await asyncio.sleep(0.1)
+        others = children()
+        async with Sandbox(spares=0) as sandbox, Executor([item], sandbox=sandbox) as executor:
             runs = [await executor.start(WORKLOADS["W7"].javascript) for _ in range(count)]
             assert [run.status for run in runs] == ["paused"] * count
-            await asyncio.sleep(0.1)
-            spares = set(sandbox._spares)
-            found = [private_bytes(worker.pid) for worker in sandbox._live if worker not in spares]
+            (zygote,) = children() - others
+            found = [private_bytes(worker) for worker in children(zygote)]
             for run in runs:
                 await run.cancel()
             assert len(found) == count
