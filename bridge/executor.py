@@ -14,7 +14,7 @@ import anyio.from_thread
 from bridge import ending, replies
 from bridge.approval import Approver, Grants
 from bridge.errors import StateError, ToolError
-from bridge.gate import Gate
+from bridge.gate import Gate, usable
 from bridge.policy import Policy
 from bridge.run import Run
 from bridge.tools import Catalog, Entry, Tool
@@ -74,6 +74,7 @@ class Executor:
         )
         self._gate: Gate | None = None
         self._versions: tuple[int, ...] = ()
+        self._warnings: dict[str, list[str]] = {}
         self._runs: dict[str, Run] = {}
         self._kept: OrderedDict[str, Result] = OrderedDict()
         self._tasks: TaskGroup | None = None
@@ -120,17 +121,19 @@ class Executor:
     async def _shut(self) -> None:
         """Leave nothing behind, whatever the reason; what the block raised goes on as it is, in no group."""
         tasks, self._tasks = self._tasks, None
-        if tasks is not None:
-            with anyio.CancelScope(shield=True):
-                for run in list(self._runs.values()):
-                    await run.cancel()
-                for server in self.servers:
-                    await server.stop()
-            tasks.cancel_scope.cancel()
-            await tasks.__aexit__(None, None, None)
-        if self._own:
-            await self.sandbox.__aexit__(None, None, None)
-        self._open = False
+        try:
+            if tasks is not None:
+                with anyio.CancelScope(shield=True):
+                    for run in list(self._runs.values()):
+                        await run.cancel()
+                    for server in self.servers:
+                        await server.stop()
+                tasks.cancel_scope.cancel()
+                await tasks.__aexit__(None, None, None)
+        finally:
+            self._open = False
+            if self._own:
+                await self.sandbox.__aexit__(None, None, None)
 
     def __enter__(self) -> Self:
         """For code without an event loop: one thread runs it, as long as the block lasts."""
@@ -157,6 +160,17 @@ class Executor:
     def catalog(self) -> Catalog:
         """The tools of the next run, in their order; servers' tools once the executor is open."""
         return self._current().catalog
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator should know of the catalog: renamed and dropped tools, servers that are down."""
+        found = list(self.catalog.warnings)
+        for server in self.servers:
+            if server.error:
+                found.append(f"server {server.name} is down: {server.error}")
+            found += [f"server {server.name}: {warning}" for warning in server.warnings]
+            found += self._warnings.get(server.name, [])
+        return found
 
     def instructions(self) -> str:
         """For the model: how to write a program, and the declarations of the catalog."""
@@ -228,8 +242,8 @@ class Executor:
             on_event=on_event or self.on_event,
         )
         for server in self.servers:
-            if server.error:  # its tools are not there: nobody should take that for "no such thing"
-                run.notices.append(Notice("server_down", f"the server {server.name} is down: {server.error[:500]}"))
+            if server.error:  # why it is down is for the operator: `tools` and `doctor` say it
+                run.notices.append(Notice("server_down", f"the server {server.name} is down, so its tools are missing"))
         if changed:
             text = f"{changed} integer(s) beyond 2^53 in inputs were delivered as strings"
             run.notices.append(Notice("big_integers", text))
@@ -299,7 +313,14 @@ class Executor:
         versions = tuple(server.version for server in self.servers)
         if self._gate is None or versions != self._versions:
             if self.servers:
-                tools = [tool for given in self._given for tool in (given.tools if is_server(given) else (given,))]
+                tools: list[Tool | Callable[..., Any]] = []
+                for given in self._given:
+                    if is_server(given):
+                        kept, left_out = usable(given.tools)
+                        tools += kept
+                        self._warnings[given.name] = left_out
+                    else:
+                        tools.append(given)
                 self._catalog = Catalog(tools, [server.name for server in self.servers])
             self._gate, self._versions = Gate(self._catalog, self.policy, self.grants), versions
         return self._gate

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
 import anyio
@@ -20,7 +22,7 @@ from bridge.errors import HOST_CODES, CatalogError, ToolError
 from bridge.policy import Policy, decide
 from bridge.results import decode_value
 from bridge.schema import Checker
-from bridge.tools import Caller, Catalog, Entry, ToolContext
+from bridge.tools import Caller, Catalog, Entry, Tool, ToolContext
 from sandbox import Call, Limits, Notice, Rejected, Reply, Resolved
 
 log: Final = logging.getLogger("sandbridge")
@@ -36,7 +38,7 @@ class Gate:
         self.policy = policy
         self.grants = grants
         self.names = catalog.realm_names()
-        self._checkers: dict[str, Checker] = {}
+        self._checkers = {entry.name: Checker(entry) for entry in catalog.entries}
 
     def admit(self, call: CallState, *, run_id: str, caller: Caller = "programmatic") -> None:
         """Check and decide one call: afterwards its stage is `queued`, `asked`, `client` or `done` (refused)."""
@@ -161,7 +163,8 @@ class Gate:
     def answered(self, call: CallState, value: Any, limits: Limits) -> Reply:
         """A value as the reply that the program gets."""
         try:
-            text, changed = replies.digits_kept(replies.encode(value))
+            made = replies.encode(value)
+            text, changed = replies.digits_kept(made)
         except ToolError as error:
             return rejected(call, "failed", error)
         if len(text) > limits.reply_bytes:
@@ -172,7 +175,7 @@ class Gate:
             text_of = f"{changed} integer(s) beyond 2^53 in a reply of {call.entry.name} were delivered as strings"
             call.notices.append(Notice("big_integers", text_of, call.line or None))
         if call.entry.tool.server is not None and call.entry.tool.output_schema is not None:
-            mismatch = self._mismatch(call.entry, text)
+            mismatch = self._mismatch(call.entry, made)
             if mismatch:
                 what = f"a reply of {call.entry.name} is not what its output schema says: {mismatch}"
                 call.notices.append(Notice("output_schema", what, call.line or None))
@@ -181,8 +184,9 @@ class Gate:
         return Resolved(call.number, msgspec.Raw(text))
 
     def _checker(self, entry: Entry) -> Checker:
-        if entry.name not in self._checkers:
-            self._checkers[entry.name] = Checker(entry)
+        known = self.catalog.lookup(entry.name)
+        if known is None or known.tool is not entry.tool:  # its server has changed its definition meanwhile
+            return Checker(entry)
         return self._checkers[entry.name]
 
     def _mismatch(self, entry: Entry, text: bytes) -> str | None:
@@ -209,6 +213,25 @@ def _read(made: msgspec.Raw) -> Any:
         return msgspec.json.decode(made)
     except (msgspec.MsgspecError, RecursionError):
         return decode_value(bytes(made))  # half characters are mended, as in values
+
+
+def usable(tools: Iterable[Tool]) -> tuple[list[Tool], list[str]]:
+    """Tools of servers whose schemas can be checked, and what is left out: the developer did not write them."""
+    kept: list[Tool] = []
+    warnings: list[str] = []
+    for tool in tools:
+        try:
+            Checker(tool.input_schema, tool.full_name)
+        except CatalogError as error:
+            warnings.append(f"{tool.full_name} is left out: {error}")
+            continue
+        try:
+            Checker(tool.output_schema if tool.output_schema is not None else True, tool.full_name)
+        except CatalogError as error:
+            warnings.append(f"the output schema of {tool.full_name} is not used: {error}")
+            tool = dataclasses.replace(tool, output_schema=None)  # noqa: PLW2901  the same tool, promising less
+        kept.append(tool)
+    return kept, warnings
 
 
 def new_call(call: Call, entry: Entry, run_id: str) -> CallState:

@@ -58,17 +58,22 @@ def start(entry: str, settings: Settings, ours: socket.socket, theirs: socket.so
     """Start an interpreter of our own package, from this very thread: it dies with the thread that started it."""
     settings = msgspec.structs.replace(settings, channel=theirs.fileno(), parent=os.getpid())
     ours.setblocking(False)
-    with theirs:
-        return subprocess.Popen(  # noqa: S603  our own interpreter and text
-            command(entry, settings),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # V8's last words hold addresses and paths: nobody may see them
-            env=ENVIRONMENT,
-            cwd="/",
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
+    try:
+        with theirs:
+            return subprocess.Popen(  # noqa: S603  our own interpreter and text
+                command(entry, settings),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # V8's last words hold addresses and paths: nobody may see them
+                env=ENVIRONMENT,
+                cwd="/",
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+    except OSError as error:
+        ours.close()
+        reason = f"{sys.executable}: {error.strerror}"
+        raise EngineUnavailable(f"no process for V8 can be started ({reason}): may this user run it?") from error
 
 
 class Zygote:

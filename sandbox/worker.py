@@ -87,7 +87,9 @@ class Realm:
         if not isinstance(holder, engine.Handle):
             raise engine.JSError("the realm has no holder")
         self._holder = holder
-        self._keys = {name: self.isolate.key(name) for name in ("boot", "program", "inbox", "outbox", "rehearsal", "reset")}
+        self._keys = {
+            name: self.isolate.key(name) for name in ("boot", "program", "inbox", "outbox", "rehearsal", "reset")
+        }
 
     def put(self, name: str, value: bytes | engine.Handle) -> None:
         self.isolate.set(self._holder, self._keys[name], value)

@@ -55,7 +55,7 @@ const makeTools = (list) => {
     const { name, path } = list[i], last = path[path.length - 1];
     const f = freeze(opaque(last, (...given) => callTool(name, given)));
     defineProperty(path.length === 1 ? root : space(path[0]), last, locked(f, true));
-    if (!(name in root)) defineProperty(root, name, locked(f, false));
+    if (!(name in root) && name !== 'then') defineProperty(root, name, locked(f, false)); // `await tools` asks for then
   }
   for (const name in spaces) freeze(spaces[name]);
   return freeze(root);

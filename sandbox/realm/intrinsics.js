@@ -9,7 +9,7 @@ const { apply, ownKeys, defineProperty, getOwnPropertyDescriptor, getPrototypeOf
 const { freeze, create, keys } = Object;
 const bind = Function.prototype.bind;
 const uncurry = bind.bind(Function.prototype.call);
-const P = Promise, E = Error, TE = TypeError, RE = RangeError;
+const P = Promise, E = Error, TE = TypeError, RE = RangeError, RangePrototype = RangeError.prototype;
 const ObjectPrototype = Object.prototype, { parse, stringify, isRawJSON } = JSON, { isArray } = Array;
 const { isError } = E, { isFinite } = Number, { min, max, floor, trunc, imul } = Math, NumberOf = Number;
 const then = uncurry(P.prototype.then);

@@ -38,10 +38,14 @@ const here = () => { const stack = new E().stack; return typeof stack === 'strin
 const DEPTH = 200; // readers on the way (parsers with a recursion limit) must manage it
 const settledValues = privateMap(); // promise -> {ok} or {error}
 const errors = privateMap(); // ToolError -> {call, tool, code, line, column}
-const isPromise = (x) => { // then() throws on anything else before it asks the program
-  try { then(x, undefined, () => {}); return true; } catch { return false; }
+const notOne = (e) => { // a check that fails for want of stack says nothing about the value
+  if (isError(e) && getPrototypeOf(e) === RangePrototype) throw e;
+  return false;
 };
-const has = (brand, x) => { try { return brand(x) !== undefined; } catch { return false; } };
+const isPromise = (x) => { // then() throws on anything else before it asks the program
+  try { then(x, undefined, () => {}); return true; } catch (e) { return notOne(e); }
+};
+const has = (brand, x) => { try { return brand(x) !== undefined; } catch (e) { return notOne(e); } };
 const briefly = (e) => { // what a thrown value says; never throws
   try {
     if (typeof e === 'object' && e !== null) { const m = e.message; return typeof m === 'string' ? slice(m, 0, 200) : 'an object'; }
@@ -170,7 +174,7 @@ const writer = (strict, budget, root) => {
     return text + ']';
   };
   const unbox = (v) => {
-    for (let i = 0; i < boxes.length; i++) { try { return boxes[i](v); } catch { /* not one of these */ } }
+    for (let i = 0; i < boxes.length; i++) { try { return boxes[i](v); } catch (e) { notOne(e); } }
     return undefined;
   };
   const unusual = (v, depth) => { // null: nothing special about it
