@@ -64,8 +64,9 @@ class Sandbox:
     ) -> None:
         if sys.platform == "win32":
             raise EngineUnavailable("workers need descriptors that a child inherits, which Windows has not: use WSL")
-        if spares < 0 or recycle_after < 1 or (max_workers is not None and max_workers < 1):
-            raise ValueError("spares must be 0 or more, recycle_after and max_workers 1 or more")
+        counts = (recycle_after, *(count for count in (max_workers, max_waiting) if count is not None))
+        if spares < 0 or min(counts) < 1:
+            raise ValueError("spares must be 0 or more, recycle_after, max_workers and max_waiting 1 or more")
         self.limits = limits or Limits()
         self.walls: dict[str, str] = {}
         self.engine_digest = ""
@@ -278,12 +279,14 @@ class Sandbox:
         if tasks is None:
             return
         tasks.cancel_scope.cancel()
-        await tasks.__aexit__(None, None, None)
-        with anyio.CancelScope(shield=True):
-            for worker in tuple(self._live):
-                worker.kill("cancelled")
-                self._live.discard(worker)
-                await worker.close()
+        try:
+            await tasks.__aexit__(None, None, None)
+        finally:  # whoever is cancelled while leaving still leaves no process behind
+            with anyio.CancelScope(shield=True):
+                for worker in tuple(self._live):
+                    worker.kill("cancelled")
+                    self._live.discard(worker)
+                    await worker.close()
             self._spares.clear()
             for origin in (*self._retired, self._origin):
                 if origin is not None:
