@@ -30,6 +30,11 @@ def was_not_seen(outcome: Outcome) -> bool:
     return isinstance(outcome, MCPError) and mcp_wire.fate_of(outcome.data) == "session_gone"
 
 
+def aside_for_operator(outcome: Outcome) -> str:
+    """What a failed call says to the operator alone, or nothing."""
+    return mcp_wire.aside_of(outcome.data) if isinstance(outcome, MCPError) else ""
+
+
 def failure(outcome: Outcome, link: Link, *, server: str, tool: str, ended: str) -> ToolError:
     """The error for a program.
 

@@ -92,7 +92,7 @@ class Client(httpx2.AsyncClient):
         except httpx2.RequestError as error:
             return _answer(request, "lost", f"the connection to {_shown(request.url)} was lost: {_said(error)}")
         except Exception as error:  # noqa: BLE001  sign-in flows and token providers may raise anything
-            return _answer(request, "not_sent", f"signing in to {_shown(request.url)} failed: {_said(error)}")
+            return _answer(request, "not_sent", f"signing in to {_shown(request.url)} failed", _said(error))
         if response.status_code in REDIRECTED:
             return response
         if response.status_code == 202:
@@ -150,8 +150,15 @@ async def _body(response: httpx2.Response) -> bytes | None:
     return b"".join(parts) if size <= mcp_wire.LINE_BYTES else None
 
 
-def _answer(request: httpx2.Request, fate: mcp_wire.Fate, message: str) -> httpx2.Response:
-    """A response made here: the error of the request that was posted, or an empty one to a notification."""
+def _answer(request: httpx2.Request, fate: mcp_wire.Fate, message: str, aside: str = "") -> httpx2.Response:
+    """A response made here: the error of the request that was posted, or an empty one to a notification.
+
+    Args:
+        request: What was posted.
+        fate: What became of it.
+        message: What a program may know.
+        aside: What only the operator may (exceptions of token providers and stores hold paths and more).
+    """
     try:
         posted: Any = json.loads(request.content)
     except (ValueError, httpx2.RequestNotRead):
@@ -159,7 +166,7 @@ def _answer(request: httpx2.Request, fate: mcp_wire.Fate, message: str) -> httpx
     number = posted.get("id") if is_object(posted) and "method" in posted else None
     if number is None:
         return httpx2.Response(202, request=request)  # nobody waits for it; the next request meets the same trouble
-    text = mcp_wire.error(number, fate, message).model_dump_json(by_alias=True, exclude_unset=True)
+    text = mcp_wire.error(number, fate, message, aside=aside).model_dump_json(by_alias=True, exclude_unset=True)
     return httpx2.Response(200, headers={"content-type": "application/json"}, content=text.encode(), request=request)
 
 
@@ -182,7 +189,7 @@ def _shown(url: httpx2.URL) -> str:
 
 
 def _said(error: Exception) -> str:
-    return printable(str(error), 200) or type(error).__name__
+    return printable(str(error), 500) or type(error).__name__
 
 
 class Bearer(httpx2.Auth):

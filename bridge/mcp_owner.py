@@ -23,6 +23,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from bridge.mcp_repair import repaired
+from bridge.mcp_wire import aside_of
 
 PAGES: Final = 100  # of one list of tools
 TOOLS: Final = 2_000  # of one server; more than any real one by a factor of ten
@@ -55,7 +56,7 @@ class Down(Exception):
 
 @dataclass
 class Link:
-    """A session that stands. `over` is set by whoever finds out that it does not, `quiet` when no call runs any more."""
+    """A session that stands. `over` is set by who finds out that it does not, `quiet` when no call runs any more."""
 
     client: Client
     connection: Connection
@@ -349,8 +350,10 @@ async def _unchecked(name: str, result: types.CallToolResult) -> None:
 
 
 def said(error: BaseException) -> str:
-    """The one sentence in an exception or in a group of them."""
+    """The one sentence in an exception or in a group of them, for an operator."""
     first: Any = error
     while isinstance(first, BaseExceptionGroup):
         first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
-    return str(first).strip().split("\n")[0][:500] or type(first).__name__
+    aside = aside_of(first.data) if isinstance(first, MCPError) else ""
+    text = str(first).strip().split("\n")[0][:500] or type(first).__name__
+    return f"{text}: {aside}" if aside else text

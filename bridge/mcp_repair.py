@@ -7,7 +7,7 @@ data; `repaired` puts them into the streams of any transport.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final, Self
 
@@ -23,6 +23,9 @@ from bridge.dialect import is_list, is_object
 from bridge.mcp_text import depth, printable
 
 Warn = Callable[[str], None]
+# What is used of a tool and of a result. The rest (icons are never fetched) is dropped, so that it can cost nothing.
+TOOL_KEYS: Final = frozenset("name title description inputSchema outputSchema annotations execution _meta".split())
+RESULT_KEYS: Final = frozenset("content structuredContent isError resultType _meta".split())
 HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 UNDECLARED: Final = frozenset(["roots/list", "sampling/createMessage", "elicitation/create"])
 WRAPPED: Final = mcp_wire.MARK + "/wrapped"
@@ -30,14 +33,17 @@ WRAPPED: Final = mcp_wire.MARK + "/wrapped"
 WRITTEN: Final = mcp_wire.MARK + "/written"
 """The same, for structured content too deep for the SDK: it is JSON text in the one block of content."""
 SDK_DEPTH: Final = 200  # levels; the SDK serialises what it has read and stops at 255, with its own around it
+META_DEPTH: Final = 50  # levels of what carries no data
 BYTES_SHOWN: Final = 1_000  # characters; a longer text in a block of unknown type is bytes in some encoding
 
-_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+# Of a block of content, by its type: what it must have, and what else is read. All are texts.
+REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "text": ("text",),
     "image": ("data", "mimeType"),
     "audio": ("data", "mimeType"),
     "resource_link": ("uri", "name"),
 }
+OPTIONAL: Final[dict[str, tuple[str, ...]]] = {"resource_link": ("title", "description", "mimeType")}
 
 
 class Repairs:
@@ -75,10 +81,16 @@ class Repairs:
             method = self._asked.pop(_key(message.id, self._asked), None)
             if not isinstance(message, JSONRPCResponse):
                 return
-            if method == "tools/list":
-                repair_list(message.result, self.modern, self.warn)
-            elif method == "tools/call":
-                repair_result(message.result, self.modern, self.warn)
+            try:
+                if method == "tools/list":
+                    repair_list(message.result, self.modern, self.warn)
+                elif method == "tools/call":
+                    repair_result(message.result, self.modern, self.warn)
+            except RecursionError:  # it would end the session
+                text = "the answer nests too deeply to be read"
+                self.warn(f"{method}: {text}")
+                failed = {"content": [{"type": "text", "text": text}], "isError": True}
+                message.result = {"tools": []} if method == "tools/list" else failed
 
 
 @asynccontextmanager
@@ -169,6 +181,11 @@ def _usable(tool: Any, modern: bool, warn: Warn) -> bool:
         warn("a tool without a name was left out")
         return False
     who = f"tool {printable(name, 80)!r}"
+    for key in tool.keys() - TOOL_KEYS:
+        del tool[key]
+    if depth(tool, SDK_DEPTH) > SDK_DEPTH:
+        warn(f"{who} was left out: it nests more than {SDK_DEPTH} levels deep")
+        return False
     schema = tool.get("inputSchema", True)
     if schema is True or schema is None:
         warn(f"{who} has no input schema: any object is accepted")
@@ -186,7 +203,6 @@ def _usable(tool: Any, modern: bool, warn: Warn) -> bool:
         if not isinstance(tool.get(key), (kind, type(None))):
             warn(f"{who}: {key} is not what it must be and was left out")
             del tool[key]
-    tool.pop("icons", None)  # never fetched, never shown
     execution: dict[str, Any] = tool.get("execution") or {}
     if execution.get("taskSupport") == "required":
         warn(f"{who} was left out: it can only be called as a task, which is not supported")
@@ -196,9 +212,8 @@ def _usable(tool: Any, modern: bool, warn: Warn) -> bool:
         return False
     try:
         types.Tool.model_validate(tool, by_name=False)
-    except (ValidationError, RecursionError) as error:
-        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "nested too deeply"
-        warn(f"{who} was left out: {printable(said, 200)}")
+    except ValidationError as error:
+        warn(f"{who} was left out: {printable(error.errors()[0]['msg'], 200)}")
         return False
     return True
 
@@ -236,6 +251,8 @@ def repair_result(result: dict[str, Any], modern: bool, warn: Warn) -> None:
     """
     if result.get("resultType") not in (None, "complete"):
         return
+    for key in result.keys() - RESULT_KEYS:
+        del result[key]
     content = result.get("content")
     if isinstance(content, str):
         warn("a result had a text where a list of content belongs")
@@ -248,10 +265,11 @@ def repair_result(result: dict[str, Any], modern: bool, warn: Warn) -> None:
         warn("a result had content that is no list")
         result["content"] = [_as_text(content)]
     result["content"] = [_block(block, warn) for block in result["content"]]
-    if not isinstance(result.get("isError"), (bool, type(None))):
-        warn("a result had an isError that is neither true nor false")
-        result["isError"] = bool(result["isError"])
-    if not isinstance(result.get("_meta"), (dict, type(None))):
+    if not isinstance(failed := result.get("isError", False), bool):
+        if failed is not None:
+            warn("a result had an isError that is neither true nor false")
+        result["isError"] = bool(failed)
+    if not isinstance(meta := result.get("_meta"), (dict, type(None))) or depth(meta, META_DEPTH) > META_DEPTH:
         del result["_meta"]
     structured = result.get("structuredContent")
     if depth(structured, SDK_DEPTH) > SDK_DEPTH:
@@ -266,31 +284,38 @@ def repair_result(result: dict[str, Any], modern: bool, warn: Warn) -> None:
 
 
 def _block(block: Any, warn: Warn) -> Any:
-    kind = block.get("type") if is_object(block) else None
-    if kind in ("image", "audio") and "mimeType" not in block:
-        warn(f"a result had an {kind} without its type")
-        block = {**block, "mimeType": "application/octet-stream"}
+    """One block of content in a shape that the SDK accepts: what is read of it, or its JSON as text."""
+    kind = block.get("type") if is_object(block) else type(block).__name__
+    if is_object(block):
+        if kind in ("image", "audio") and not isinstance(block.get("mimeType"), str):
+            warn(f"a result had an {kind} without its type")
+            block["mimeType"] = "application/octet-stream"
+        sound = _sound(kind, block)
+        if sound is not None:
+            return sound
+        block = {
+            key: f"({len(value):,} characters)" if isinstance(value, str) and len(value) > BYTES_SHOWN else value
+            for key, value in block.items()
+        }
+    warn(f"a result had content of an unknown shape ({printable(str(kind), 40)}): its JSON was taken as text")
+    return _as_text(block)
+
+
+def _sound(kind: Any, block: dict[str, Any]) -> dict[str, Any] | None:
+    """The block with nothing but what is read of it, or None if it has not what its type must have."""
     if kind == "resource":
         resource = block.get("resource")
-        fine = (
-            is_object(resource)
-            and isinstance(resource.get("uri"), str)
-            and (isinstance(resource.get("text"), str) or isinstance(resource.get("blob"), str))
-            and isinstance(resource.get("mimeType"), (str, type(None)))
-        )
-    else:
-        wanted = _FIELDS.get(kind) if isinstance(kind, str) else None
-        fine = wanted is not None and all(isinstance(block.get(key), str) for key in wanted)
-    if not fine:
-        warn(f"a result had content of an unknown shape ({printable(str(kind), 40)}): its JSON was taken as text")
-        if is_object(block):
-            block = {
-                key: f"({len(value):,} characters)" if isinstance(value, str) and len(value) > BYTES_SHOWN else value
-                for key, value in block.items()
-            }
-        return _as_text(block)
-    # What nobody reads here is dropped, so that its shape cannot cost the result.
-    return {key: value for key, value in block.items() if key not in ("annotations", "_meta", "icons", "size")}
+        inner = _texts(resource, ("uri", "mimeType", "text", "blob")) if is_object(resource) else {}
+        fine = "uri" in inner and ("text" in inner or "blob" in inner)
+        return {"type": kind, "resource": inner} if fine else None
+    if not isinstance(kind, str) or kind not in REQUIRED:
+        return None
+    found = _texts(block, (*REQUIRED[kind], *OPTIONAL.get(kind, ())))
+    return {"type": kind, **found} if found.keys() >= set(REQUIRED[kind]) else None
+
+
+def _texts(value: dict[str, Any], keys: Iterable[str]) -> dict[str, str]:
+    return {key: value[key] for key in keys if isinstance(value.get(key), str)}
 
 
 def _as_text(value: Any) -> dict[str, Any]:

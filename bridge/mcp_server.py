@@ -200,7 +200,7 @@ class Server:
         """One call, sent at most once unless the server is known not to have seen it."""
         from mcp_types import CallToolResult
 
-        from bridge.mcp_fate import failure, was_not_seen
+        from bridge.mcp_fate import aside_for_operator, failure, was_not_seen
 
         sent = _sendable(tool, arguments)
         for last in (False, True):
@@ -211,6 +211,8 @@ class Server:
             if not last and self._owner is not None and was_not_seen(outcome):
                 self._owner.lost(link)  # the server forgot the session: make another, and ask again
                 continue
+            if aside := aside_for_operator(outcome):
+                self._warn(f"a call of {tool.name!r} was not sent: {aside}")
             raise failure(outcome, link, server=self.name, tool=tool.full_name, ended=self._ended(link))
         raise AssertionError("unreachable")
 

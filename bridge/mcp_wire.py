@@ -78,15 +78,20 @@ def unreadable(head: bytes, tail: bytes, why: str, fate: Fate = "unreadable") ->
     return error(number, fate, f"the server answered, but {why}")
 
 
-def error(request_id: str | int, fate: Fate, message: str, **details: Any) -> JSONRPCError:
-    """An error in place of an answer that cannot come; `fate_of` reads it back."""
-    data = types.ErrorData(code=types.INTERNAL_ERROR, message=message, data={MARK: fate, **details})
+def error(request_id: str | int, fate: Fate, message: str, aside: str = "") -> JSONRPCError:
+    """An error in place of an answer that cannot come; `fate_of` and `aside_of` read it back."""
+    data = types.ErrorData(code=types.INTERNAL_ERROR, message=message, data={MARK: fate, "aside": aside})
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
 
 
 def fate_of(data: Any) -> Fate | None:
     """What this side said became of a request, or None for an error that the server sent."""
     return data.get(MARK) if is_object(data) else None
+
+
+def aside_of(data: Any) -> str:
+    """What this side added to an error for the operator alone; empty for an error that the server sent."""
+    return data["aside"] if fate_of(data) else ""
 
 
 def _after(line: bytes) -> tuple[JSONRPCMessage, ...]:
@@ -102,18 +107,20 @@ def _typed(value: Any) -> JSONRPCMessage | None:
     message: dict[str, Any] = {**value, "jsonrpc": "2.0"}
     number = message.get("id")
     if isinstance(number, float) and number.is_integer():
-        message["id"] = int(number)
+        number = message["id"] = int(number)
     if "method" not in message:
+        if isinstance(number, bool) or not isinstance(number, (int, str)):
+            return None
         if is_object(message.get("error")):
             message.pop("result", None)
             message["error"] = _error(message["error"])
         elif isinstance(message.get("error"), str):
             message.pop("result", None)
             message["error"] = _error({"message": message["error"]})
-        elif "result" in message and not isinstance(message["result"], dict) and number is not None:
-            return error(message["id"], "unreadable", "the server answered, but its result is no object")
-        elif "result" not in message or number is None:
+        elif "result" not in message:
             return None
+        elif not is_object(message["result"]):
+            return error(number, "unreadable", "the server answered, but its result is no object")
         else:
             message.pop("error", None)
     try:

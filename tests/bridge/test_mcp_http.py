@@ -77,8 +77,10 @@ async def test_a_call_over_http_brings_back_its_value(odd: Odd) -> None:
             "redirect",
             {},
             "failed",
-            "server 'odd': Redirect to http://127.0.0.2:9/elsewhere not followed; use that URL as the endpoint if it is the "
-            "intended server (code -32600)",
+            (
+                "server 'odd': Redirect to http://127.0.0.2:9/elsewhere not followed; use that URL as the endpoint "
+                "if it is the intended server (code -32600)"
+            ),
         ),
         (
             "compressed",
@@ -246,7 +248,7 @@ async def test_a_token_provider_that_rotates_between_two_questions_is_heard(odd:
         assert server.error is None
 
 
-async def test_a_token_provider_that_raises_costs_its_call_and_its_text_stays_short(odd: Odd) -> None:
+async def test_a_token_provider_that_raises_costs_its_call_and_only_the_operator_reads_why(odd: Odd) -> None:
     broken = False
 
     def give() -> str:
@@ -258,7 +260,8 @@ async def test_a_token_provider_that_raises_costs_its_call_and_its_text_stays_sh
     async with opened(server):
         broken = True
         error = await refused(server, "echo")
-        assert error.message == f"server 'odd': signing in to {odd.url} failed: vault is sealed. Nothing was sent."
+        assert error.message == f"server 'odd': signing in to {odd.url} failed. Nothing was sent."
+        assert server.warnings == ["a call of 'echo' was not sent: vault is sealed"]
         broken = False
         assert await call(server, "echo", {"a": 1}) == {"a": 1}
 

@@ -128,7 +128,7 @@ async def test_cancelling_everything_ends_the_process_too() -> None:
             await server.start(tasks)
             watched = [os.pidfd_open(pid) for pid in _pids(await call(server, "pid"))]
             tasks.cancel_scope.cancel()
-    assert _all_gone(watched)
+    assert all_gone(watched)
 
 
 async def test_a_server_that_ends_on_an_unknown_first_message_is_started_again_with_the_older_handshake(
@@ -188,8 +188,10 @@ async def test_banners_and_logs_on_stdout_are_skipped_with_one_warning() -> None
     async with opened(server):
         assert await call(server, "echo", {"fine": 1}) == {"fine": 1}
     assert server.warnings == [
-        "it writes to stdout what is no message (skipped; the first: '\\\\x1b[1mOdd server 1.0\\\\x1b[0m'): "
-        "logs belong on stderr"
+        (
+            "it writes to stdout what is no message (skipped; the first: '\\\\x1b[1mOdd server 1.0\\\\x1b[0m'): "
+            "logs belong on stderr"
+        )
     ]
 
 
@@ -248,7 +250,10 @@ async def test_one_malformed_tool_does_not_cost_the_list() -> None:
         "tool 'schema-list' was left out: its input schema is no object",
         "tool 'schema-array' has an input schema of a type that is not 'object': it is taken as one",
         "tool 'output-text': its output schema is no object and was left out",
-        "tool 'output-array': its output schema is not of the type 'object', as its protocol revision demands; it was left out",
+        (
+            "tool 'output-array': its output schema is not of the type 'object', as its protocol revision demands; "
+            "it was left out"
+        ),
         "tool 'annotations-list': its annotations are no object and were left out",
         "tool 'annotations-odd': its annotation readOnlyHint is not what it must be and was left out",
         "tool 'description-number': description is not what it must be and was left out",
@@ -256,7 +261,10 @@ async def test_one_malformed_tool_does_not_cost_the_list() -> None:
         "tool 'task-only' was left out: it can only be called as a task, which is not supported",
         "it lists the tool 'twice' more than once: only its first definition is used",
         "tool '' was left out: tool name '' must be a text of 1 to 128 characters",
-        "tool 'hidden\\\\u200bname' was left out: tool name 'hidden\\u200bname' has an invisible character (U+200B): remove it",
+        (
+            "tool 'hidden\\\\u200bname' was left out: "
+            "tool name 'hidden\\u200bname' has an invisible character (U+200B): remove it"
+        ),
         "the description of tool 'hidden-words' has characters that nobody sees (U+202E)",
     ]
 
@@ -292,7 +300,7 @@ async def test_a_server_gets_the_safe_base_and_what_was_named_and_no_secret_of_t
     server = odd(env={"KEY": "1"}, inherit_env=["PASSED_ON", "NOT_SET_HERE"], cwd=tmp_path)
     async with opened(server):
         environment = await call(server, "environment")
-        assert (await call(server, "pid"))["directory"] == str(tmp_path.resolve())
+        assert (await call(server, "pid"))["directory"] == str(tmp_path)
     assert {"KEY": "1", "PASSED_ON": "yes"}.items() <= environment.items()
     assert environment["PATH"] == os.environ["PATH"]
     assert not {"MODEL_API_KEY", "SHELL", "NOT_SET_HERE"} & environment.keys()
@@ -303,7 +311,7 @@ def _pids(told: dict[str, Any]) -> list[int]:
     return [told["server"], told["child"]]
 
 
-def _all_gone(watched: list[int]) -> bool:
+def all_gone(watched: list[int]) -> bool:
     """Whether every process ends within the deadline; a pidfd is readable from then on."""
     try:
         return all(select.select([number], [], [], 10.0)[0] for number in watched)
@@ -317,7 +325,7 @@ async def test_stopping_ends_the_server_and_what_it_started() -> None:
     server = odd()
     async with opened(server):
         watched = [os.pidfd_open(pid) for pid in _pids(await call(server, "pid"))]
-    assert _all_gone(watched)
+    assert all_gone(watched)
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open to watch processes that are not ours")
@@ -326,7 +334,7 @@ async def test_a_server_that_goes_away_takes_what_it_started_with_it() -> None:
     async with opened(server):
         watched = [os.pidfd_open(pid) for pid in _pids(await call(server, "pid"))]
         await refused(server, "exits")
-        assert _all_gone(watched)
+        assert all_gone(watched)
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open to watch processes that are not ours")
@@ -338,7 +346,7 @@ async def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
     server = mcp.stdio("odd", str(starter))
     async with opened(server):
         watched = [os.pidfd_open(pid) for pid in _pids(await call(server, "pid"))]
-    assert _all_gone(watched)
+    assert all_gone(watched)
 
 
 HOST = """
@@ -362,7 +370,7 @@ def test_a_host_that_is_killed_takes_its_servers_and_what_they_started_with_it(a
         assert host.stdout is not None
         watched = [os.pidfd_open(pid) for pid in _pids(json.loads(host.stdout.readline()))]
         host.send_signal(signal.SIGKILL)
-    assert _all_gone(watched)
+    assert all_gone(watched)
 
 
 # ---- settings ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One MCP server over Streamable HTTP (2025-11-25), written by hand without any SDK, odd by the name of the tool called.
+"""One MCP server over Streamable HTTP (2025-11-25), by hand, without any SDK, odd by the name of the tool called.
 
 It runs in threads of the test's own process, on loopback.
 """
@@ -9,12 +9,13 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, cast
 
 NAMES = (
-    "echo closes half-body never status cut-stream page accepted redirect big headers compressed json-error surrogate wait"
+    "echo closes half-body never status cut-stream page accepted redirect big headers compressed json-error surrogate "
+    "wait"
 ).split()
 
 
@@ -69,10 +70,8 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def handle(self) -> None:
-        try:
+        with suppress(ConnectionError, ValueError):  # the client went away
             super().handle()
-        except (ConnectionError, BrokenPipeError, ValueError):
-            pass  # the client went away
 
     # ---- answers ------------------------------------------------------------------------------------------------
 
@@ -199,5 +198,6 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200, gzip.compress(body.encode(), 1), Content_Encoding="gzip")
 
     def tool_surrogate(self, number: Any, arguments: dict[str, Any]) -> None:
-        content = rb'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"structuredContent":{"a":"x\ud800y","n":12345678901234567890123}}}'
-        self.answer(200, content % number)
+        value = rb'{"a":"x\ud800y","n":12345678901234567890123}'
+        content = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"structuredContent":%s}}'
+        self.answer(200, content % (number, value))
