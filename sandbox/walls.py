@@ -64,7 +64,7 @@ def syscall(name: str, number: int, *arguments: int) -> int:
 
 
 _PDEATHSIG, _GET_PDEATHSIG, _GET_DUMPABLE, _DUMPABLE, _CAPBSET_DROP, _SECUREBITS = 1, 2, 3, 4, 24, 28
-_NO_NEW_PRIVS, _GET_NO_NEW_PRIVS, _AMBIENT, _MDWE, _GET_MDWE = 38, 39, 47, 65, 66
+_NO_NEW_PRIVS, _GET_NO_NEW_PRIVS, _MDWE, _GET_MDWE = 38, 39, 65, 66
 
 
 def _prctl(option: int, *arguments: int) -> int:
@@ -171,9 +171,7 @@ def lock_capabilities() -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up every capability of the calling thread."""
-    with contextlib.suppress(OSError):  # before kernel 4.3 there was no ambient set
-        _prctl(_AMBIENT, 4)  # clear all
+    """Give up every capability of the calling thread; the ambient set follows the others."""
     _capability_call("capset", _Capabilities(_CAPABILITY_VERSION, 0))
     held = _Capabilities(_CAPABILITY_VERSION, 0)
     _capability_call("capget", held)

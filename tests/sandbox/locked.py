@@ -340,6 +340,7 @@ def main() -> None:
     dll, folder = open_engine()
     if "ignored" in given:
         signal.signal(signal.SIGPROF, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # then nobody can be waited for
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])
     if "without_capability" in given:
         give_up(given["without_capability"])

@@ -135,7 +135,7 @@ def test_the_cpu_timer_ends_a_program_and_the_backstop_one_that_blocks_it() -> N
 
 
 @linux
-def test_a_host_that_ignores_and_blocks_the_timers_signal_does_not_switch_it_off() -> None:
+def test_a_host_that_ignores_and_blocks_signals_switches_off_neither_timer_nor_waiting() -> None:
     found = run("cpu", ignored=True)
     assert (found["in Python"], found["in V8"]) == ("SIGPROF", "SIGPROF")
 
