@@ -123,10 +123,10 @@ def memory_plan(memory_bytes: int) -> MemoryPlan:
     mib = 1 << 20
     return MemoryPlan(
         heap_bytes=memory_bytes,
-        # A full heap has a quarter of itself in pages that V8 has not given back, and 16 MiB of JSON text and ICU.
+        # Room over a full heap for pages that V8 has not given back, and for JSON text and ICU, which are outside it.
         watchdog_bytes=memory_bytes + memory_bytes // 4 + 16 * mib,
-        # Mapped, not resident: V8 reserves ahead, copies a generation, and a reply exists as text and as objects. Lower
-        # values drive rarely tested out-of-memory paths of ICU into a crash before the watchdog can say `memory_bytes`.
+        # Counts what is mapped, not what is resident, so it has to be well above: met first, it drives rarely tested
+        # out-of-memory paths (of ICU, for one) into a crash, where the watchdog would have said `memory_bytes`.
         data_bytes=2 * memory_bytes + 64 * mib,
     )
 
