@@ -23,7 +23,21 @@ from bridge.people import People
 from bridge.replies import fitting
 from bridge.results import PendingCall
 from bridge.tools import Entry, Tool
-from sandbox import Fired, LimitName, Limits, Notice, Reply, Sandbox, SandboxError, Start, Threw, Timer, Wave, Worker
+from sandbox import (
+    Fired,
+    LimitName,
+    Limits,
+    Notice,
+    ProtocolError,
+    Reply,
+    Sandbox,
+    SandboxError,
+    Start,
+    Threw,
+    Timer,
+    Wave,
+    Worker,
+)
 
 if TYPE_CHECKING:
     from bridge.results import Result
@@ -182,6 +196,8 @@ class Run:
                 async with anyio.create_task_group() as self._tasks:
                     try:
                         await self._program()
+                    except ProtocolError:
+                        raise  # a bug of ours: the log has it
                     except SandboxError as error:
                         self._fault = error
                     self._drop_what_never_started()
@@ -262,11 +278,11 @@ class Run:
         if self._bytes_out > self.limits.value_bytes or self._bytes_logged > self.limits.log_bytes:
             self.end = ending.crashed("the worker sent more output than it may")  # an honest one keeps count itself
             return
-        for cleared in wave.cleared:
-            self._timers.pop(cleared, None)
-        self._ready = [reply for reply in self._ready if reply.id not in wave.cleared]
         for timer in wave.timers:
             self._add_timer(timer)
+        for cleared in wave.cleared:  # often made in this very wave
+            self._timers.pop(cleared, None)
+        self._ready = [one for one in self._ready if not isinstance(one, Fired) or one.id not in wave.cleared]
         calls = [self._add_call(call) for call in wave.calls]
         if wave.end is not None:
             self.heard = frozenset(wave.heard)

@@ -51,6 +51,7 @@ class Connection:
         self._tools: Collection[str] = ()
         self._next_id = 1
         self._open: set[int] = set()  # calls and timers that have no reply yet
+        self._timers: set[int] = set()  # ids of timers, ever
 
     @property
     def outstanding(self) -> int:
@@ -117,7 +118,8 @@ class Connection:
         for timer in wave.timers:
             if not (math.isfinite(timer.ms) and timer.ms >= 0):
                 raise RemoteProtocolError("a timer that is never due")
-        for cleared in wave.cleared:
+            self._timers.add(timer.id)
+        for cleared in self._timers.intersection(wave.cleared):  # a call cannot be taken back
             self._open.discard(cleared)
         if isinstance(wave.end, Threw) and wave.end.code not in PROGRAM_CODES:
             raise RemoteProtocolError("an end with a code that only the host gives")

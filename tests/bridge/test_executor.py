@@ -288,6 +288,12 @@ async def test_the_same_seed_gives_the_same_chance(tools: Tools, opened: Sandbox
     assert first.value != (await run(tools, opened, program)).value
 
 
+async def test_a_timer_that_is_cleared_at_once_never_fires(tools: Tools, opened: Sandbox) -> None:
+    program = "const t = setTimeout(() => text('fired'), 1); clearTimeout(t); await sleep(20); return 'end'"
+    result = await run(tools, opened, program)
+    assert (result.value, result.emitted) == ("end", ())
+
+
 # ---- events and results ---------------------------------------------------------------------------------------------
 
 

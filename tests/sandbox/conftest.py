@@ -11,6 +11,7 @@ import pytest
 
 from sandbox import (
     Death,
+    Fired,
     Limits,
     Log,
     Notice,
@@ -89,7 +90,8 @@ async def play(
                     replies.append(Resolved(call.id, msgspec.Raw(msgspec.json.encode(answer(call.tool, arguments)))))
                 except ValueError as error:
                     replies.append(Rejected(call.id, "failed", call.tool, str(error)))
-            replies += [msgspec.convert({"type": "timer", "id": timer.id}, Reply) for timer in wave.timers]
+            due = [timer.id for timer in wave.timers if timer.id not in wave.cleared]
+            replies += [Fired(number) for number in due]
             if wave.end is not None:
                 out.end = wave.end
                 return out
