@@ -92,7 +92,7 @@ CONVERSIONS: list[tuple[str, Any, list[str]]] = [
     ("({ e: new TypeError('x') })", {"e": {"name": "TypeError", "message": "x"}}, []),
     ("({ f: () => 1, u: undefined })", {}, ["$.f is a function and was dropped"]),
     ("({ s: Symbol('x') })", {}, ["$.s is a symbol and was dropped"]),
-    ("(() => { const a = {}; return a.c = a })()", {"c": "[Circular]"}, ["$.c refers back to an object that contains it"]),
+    ("(a => a.c = a)({})", {"c": "[Circular]"}, ["$.c refers back to an object that contains it"]),
     ("({ get a() { throw new Error('no') }, b: 1 })", {"a": "[Throws: no]", "b": 1}, ["$.a throws"]),
     ("({ toJSON() { throw 'no' } })", "[Throws: no]", ["$ throws"]),
     ("new Uint8Array([1, 2])", [1, 2], []),
