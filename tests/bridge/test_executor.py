@@ -174,12 +174,13 @@ async def test_thirteen_calls_of_which_one_raises_all_have_an_end(
     assert len(caplog.records) == 1
 
 
-async def test_replies_too_large_for_one_frame_come_in_several(tools: Tools, opened: Sandbox) -> None:
+async def test_replies_too_large_for_one_frame_come_in_several(tools: Tools) -> None:
     limits = Limits(
         frame_bytes=4000, reply_bytes=2000, argument_bytes=1000, value_bytes=2000, source_bytes=2000, cpu_s=5
     )
     program = "return (await Promise.all([1,2,3,4,5].map(() => tools.big({n: 1500})))).map(x => x.length)"
-    result = await run(tools, opened, program, limits=limits)
+    async with Sandbox(limits=limits, spares=0) as small:  # its frames are what the wire allows
+        result = await run(tools, small, program)
     assert result.value == [1500] * 5, result.text
 
 
