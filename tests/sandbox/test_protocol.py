@@ -104,3 +104,11 @@ def test_outstanding_counts_calls_and_timers_without_a_reply() -> None:
     connection.deliver(0, [Resolved(3, msgspec.Raw(b"1"))])
     connection.receive(sent(wave(cleared=[2])))
     assert connection.outstanding == 1
+
+
+def test_a_timer_can_be_cleared_and_a_call_cannot() -> None:
+    connection = running()
+    connection.receive(sent(wave(calls=[call(1)], timers=[{"id": 2, "ms": 1}], cleared=[1, 2, 3])))
+    assert connection.outstanding == 1
+    connection.deliver(0, [Resolved(1, msgspec.Raw(b"1"))])
+    assert connection.outstanding == 0
