@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox import edits
-from sandbox.edits import Edit, Text
+from sandbox.source import edits
+from sandbox.source.edits import Edit, Text
 
 ALPHABET = st.sampled_from(["a", "é", "😀", " ", "\n", "\r\n", "\u2028"])
 TEXTS = st.lists(ALPHABET, max_size=25).map("".join)

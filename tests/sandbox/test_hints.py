@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox import refusals, source
+from sandbox import source
 from sandbox.messages import Threw
+from sandbox.source import refusals
 
 from .scripts_v8 import TOOLS, ScriptsV8
 
@@ -326,7 +327,7 @@ def test_a_hint_that_cannot_be_found_costs_no_error(monkeypatch: pytest.MonkeyPa
     def broken(_: str) -> str:
         raise RecursionError
 
-    monkeypatch.setattr("sandbox.unwrap.visible", broken)
+    monkeypatch.setattr("sandbox.source.unwrap.visible", broken)
     threw = Threw("", "TypeError", "x is not a function", 1, 1)
     assert source.explain("x()", None, threw, TOOLS) == Threw("type_error", "TypeError", "x is not a function", 1, 1)
     script = source.prepare("x", TOOLS)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sandbox import edits, forms, source
+from sandbox import source
 from sandbox.messages import Threw, ToolName
-from sandbox.source import Script
+from sandbox.source import Script, edits, forms
 from tests.conftest import cases
 
 from .scripts_v8 import TOOLS, ScriptsV8

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox import edits, syntax, typescript
-from sandbox.edits import Text
+from sandbox.source import edits, syntax, typescript
+from sandbox.source.edits import Text
 
 from .scripts_v8 import ScriptsV8
 

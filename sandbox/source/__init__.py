@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from sandbox import edits, forms, hints, modules, names, refusals, syntax, typescript, unwrap
-from sandbox.edits import Edit, Shift, Text
 from sandbox.messages import Notice, Threw, ToolName
+from sandbox.source import edits, forms, hints, modules, names, refusals, syntax, typescript, unwrap
+from sandbox.source.edits import Edit, Shift, Text
 
 _HEAD: Final = "(async function(){'use strict';"
 _TAIL: Final = "\n})\n//# sourceURL=program"

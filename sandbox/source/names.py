@@ -10,9 +10,9 @@ from typing import Final
 
 from tree_sitter import Node
 
-from sandbox.edits import Edit, Text
 from sandbox.messages import Notice, Threw, ToolName
-from sandbox.syntax import Survey, Use
+from sandbox.source.edits import Edit, Text
+from sandbox.source.syntax import Survey, Use
 
 # Names that every ordinary object has: `tools.toString()` is a program's mistake, not an unknown tool.
 _INHERITED: Final = frozenset(

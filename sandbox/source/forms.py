@@ -12,10 +12,10 @@ from typing import Final
 
 from tree_sitter import Node
 
-from sandbox import modules, names, syntax
-from sandbox.edits import Edit, Text
 from sandbox.messages import Notice
-from sandbox.syntax import BLANKS, FUNCTIONS, Survey, bare
+from sandbox.source import modules, names, syntax
+from sandbox.source.edits import Edit, Text
+from sandbox.source.syntax import BLANKS, FUNCTIONS, Survey, bare
 
 _RESULTS: Final = (b"result", b"output", b"answer")
 _WANTED: Final = frozenset((b"tools", b"require", b"module", b"exports", *_RESULTS))

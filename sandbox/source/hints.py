@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sandbox import modules, names, unwrap
-from sandbox.edits import Text
 from sandbox.messages import Threw
+from sandbox.source import modules, names, unwrap
+from sandbox.source.edits import Text
 
 _CODES: Final = {"ReferenceError": "reference_error", "TypeError": "type_error"}
 _NETWORK: Final = "there is no network here: what a program reaches outside goes through `tools`"

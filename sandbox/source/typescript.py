@@ -13,8 +13,8 @@ from typing import Final
 
 from tree_sitter import Node, Tree
 
-from sandbox.edits import Edit, Text, terminators
 from sandbox.messages import Threw
+from sandbox.source.edits import Edit, Text, terminators
 
 _ERASED: Final = frozenset(
     ("type_alias_declaration", "interface_declaration", "ambient_declaration", "function_signature")

@@ -7,9 +7,9 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox import modules, unwrap
-from sandbox.edits import Text
 from sandbox.messages import Threw
+from sandbox.source import modules, unwrap
+from sandbox.source.edits import Text
 
 _PYTHON: Final = re.compile(
     r"^[ \t]*(?:def \w+\(.*\).*:|import [a-z_]\w*(?: as \w+)?[ \t]*|from [\w.]+ import \w.*"

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
-from sandbox.edits import Edit, Text, terminators
 from sandbox.messages import Threw
+from sandbox.source.edits import Edit, Text, terminators
 
 _FENCE: Final = re.compile(r"^[ \t>]{0,12}(`{3,}|~{3,})([^\r\n`]*)\r?$", re.MULTILINE)
 _TILDES: Final = re.compile(r"^[ \t>]{0,12}~{3,}[ \t]*\r?$", re.MULTILINE)

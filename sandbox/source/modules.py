@@ -8,10 +8,10 @@ from typing import Final
 
 from tree_sitter import Node
 
-from sandbox.edits import Edit, Text, terminators
 from sandbox.messages import Notice, Threw
-from sandbox.names import Names, key, unknown
-from sandbox.syntax import FUNCTIONS, SCOPES, bare
+from sandbox.source.edits import Edit, Text, terminators
+from sandbox.source.names import Names, key, unknown
+from sandbox.source.syntax import FUNCTIONS, SCOPES, bare
 
 # "tools", "./tools.js", "../tools/index.ts", "@tools", "sandbox:tools"; a namespace may follow: "./tools/carrier".
 _TOOLS: Final = re.compile(
