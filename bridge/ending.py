@@ -157,7 +157,7 @@ def short(text: bytes, length: int = 80) -> str:
 def result(run: Run) -> Result:
     """What a finished run comes back with."""
     end = run.end or cancelled()
-    notices = [*run.notices, *(notice for call in run.calls.values() for notice in call.notices)]
+    notices = [*run.output.notices, *(notice for call in run.calls.values() for notice in call.notices)]
     if end.status == "completed":
         end = _unheard(run) or end
         notices += _about_calls(run) + _about_value(run, end)
@@ -166,7 +166,7 @@ def result(run: Run) -> Result:
 
 def paused(run: Run) -> Result:
     """What `run()` returns when it must pause."""
-    notices = [*run.notices, *(notice for call in run.calls.values() for notice in call.notices)]
+    notices = [*run.output.notices, *(notice for call in run.calls.values() for notice in call.notices)]
     return assemble(run, Ending(status="paused"), notices)
 
 
@@ -180,22 +180,22 @@ def assemble(run: Run, end: Ending, notices: list[Notice]) -> Result:
         source_bytes=len(run.program.encode("utf-8", "replace")),
         calls=len(calls),
         in_flight=run.most_in_flight,
-        timers=run.timers_made,
+        timers=run.timers.made,
         call_s=max((call.duration_s for call in calls), default=0.0),
         expires_s=run.people.longest_wait_s,
         argument_bytes=max((len(bytes(call.made)) for call in calls), default=0),
         reply_bytes=max((len(call.text) for call in calls), default=0),
         value_bytes=len(end.value),
-        log_bytes=sum(len(line.message.encode("utf-8", "replace")) for line in run.logs),
+        log_bytes=sum(len(line.message.encode("utf-8", "replace")) for line in run.output.logs),
         frame_bytes=run.largest_frame,
     )
     return finish(
         status=end.status,
         value_json=end.value or None,
-        emitted=run.emitted,
-        images=run.images,
-        logs=run.logs,
-        dropped_logs=run.dropped_logs,
+        emitted=run.output.emitted,
+        images=run.output.images,
+        logs=run.output.logs,
+        dropped_logs=run.output.dropped_logs,
         failure=end.failure,
         notices=notices,
         rows=[row(call) for call in calls],
@@ -205,7 +205,7 @@ def assemble(run: Run, end: Ending, notices: list[Notice]) -> Result:
         run_id=run.id,
         pending=run.pending,
         approvals=run.approvals,
-        handle=run.id,
+        handle=None if end.status == "paused" else run.id,  # of a run that goes on nothing is kept yet
     )
 
 
@@ -272,7 +272,7 @@ def _about_calls(run: Run) -> list[Notice]:
 def _about_value(run: Run, end: Ending) -> list[Notice]:
     if end.status != "completed":
         return []
-    if not end.value and not run.emitted and not run.logs and not run.images:
+    if not end.value and run.output.nothing:
         return [Notice("no_value", "the program ended without a value: return what you found, or call text()")]
     if end.value[:2] in (b'"{', b'"['):
         try:

@@ -243,10 +243,12 @@ class Executor:
         )
         for server in self.servers:
             if server.error:  # why it is down is for the operator: `tools` and `doctor` say it
-                run.notices.append(Notice("server_down", f"the server {server.name} is down, so its tools are missing"))
+                run.output.notices.append(
+                    Notice("server_down", f"the server {server.name} is down, so its tools are missing")
+                )
         if changed:
             text = f"{changed} integer(s) beyond 2^53 in inputs were delivered as strings"
-            run.notices.append(Notice("big_integers", text))
+            run.output.notices.append(Notice("big_integers", text))
         self._runs[run.id] = run
         self._tasks.start_soon(self._drive, run)
         await run.settled()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -15,10 +14,21 @@ import msgspec
 from bridge import ending
 from bridge.approval import ApprovalRequest, Approver
 from bridge.calls import CallState
-from bridge.clock import WallClock
+from bridge.clock import Timers, WallClock, now_ms
 from bridge.errors import StateError, ToolError
-from bridge.events import ApprovalAsked, CallFinished, CallStarted, Event, Finished, Paused, ProgramStarted, TextEmitted
+from bridge.events import (
+    ApprovalAsked,
+    CallFinished,
+    CallStarted,
+    Event,
+    Finished,
+    History,
+    Paused,
+    ProgramStarted,
+    TextEmitted,
+)
 from bridge.gate import Gate, new_call, refusal, refuse
+from bridge.output import Output
 from bridge.people import People
 from bridge.replies import fitting
 from bridge.results import PendingCall
@@ -27,14 +37,12 @@ from sandbox import (
     Fired,
     LimitName,
     Limits,
-    Notice,
     ProtocolError,
     Reply,
     Sandbox,
     SandboxError,
     Start,
     Threw,
-    Timer,
     Wave,
     Worker,
 )
@@ -43,7 +51,6 @@ if TYPE_CHECKING:
     from bridge.results import Result
 
 log: Final = logging.getLogger("sandbridge")
-KEPT_NOTICES: Final = 200
 
 
 class Run:
@@ -80,16 +87,12 @@ class Run:
         self.seed = seed
         self.gate = gate
         self.calls: dict[int, CallState] = {}
-        self.emitted: list[str] = []
-        self.images: list[Any] = []
-        self.logs: list[Any] = []
-        self.dropped_logs = 0
-        self.notices: list[Notice] = []
+        self.output = Output()
         self.cpu_s = 0.0
         self.memory_bytes = 0
         self.largest_frame = 0
         self.most_in_flight = 0
-        self.timers_made = 0
+        self.timers = Timers()
         self.heard: frozenset[int] = frozenset()
         self.left_behind: frozenset[int] = frozenset()  # calls that nobody awaited when the program ended
         self.end: ending.Ending | None = None
@@ -97,17 +100,13 @@ class Run:
         self._sandbox = sandbox
         self._context = context
         self.people = People(self, approver, live)
-        self._on_event = on_event
-        self._timers: dict[int, float] = {}
+        self.history = History(on_event)
         self._queue: deque[CallState] = deque()
         self._in_flight: dict[int, CallState] = {}
         self._ready: list[Reply] = []
-        self._events: list[Event] = []
         self._wake = anyio.Event()
-        self._changed: anyio.Event | None = None  # made when somebody waits for a change
         self._scope = anyio.CancelScope()
         self._clock = WallClock(limits.wall_s)
-        self._bytes_out = self._bytes_logged = 0
         self._awaits: list[int] = []
         self._fault: SandboxError | None = None
 
@@ -153,7 +152,7 @@ class Run:
         """End the run and its calls; its result says `cancelled`. Does nothing once it is finished."""
         self._scope.cancel()
         while self.status != "finished":
-            await self._change()
+            await self.history.change()
 
     async def settled(self) -> None:
         """Wait until the run is paused or finished. If the waiting task is cancelled, so is the run.
@@ -163,7 +162,7 @@ class Run:
         """
         try:
             while self.status == "running":
-                await self._change()
+                await self.history.change()
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.cancel()
@@ -171,21 +170,9 @@ class Run:
         if self._fault is not None:
             raise self._fault
 
-    async def events(self) -> AsyncGenerator[Event]:
+    def events(self) -> AsyncGenerator[Event]:
         """Every event of the run from its beginning, in order, until it is finished."""
-        seen = 0
-        while True:
-            while seen < len(self._events):
-                seen += 1
-                yield self._events[seen - 1]
-            if self.status == "finished":
-                return
-            await self._change()
-
-    async def _change(self) -> None:
-        if self._changed is None:
-            self._changed = anyio.Event()
-        await self._changed.wait()
+        return self.history.read()
 
     # ---- driving ------------------------------------------------------------------------------------------------
 
@@ -219,7 +206,7 @@ class Run:
             self.gate.grants.forget(self.id)
             self.result = ending.result(self)
             self.status = "finished"
-            self.emit(Finished(run_id=self.id, status=self.result.status))
+            self.history.add(Finished(run_id=self.id, status=self.result.status))
 
     async def _program(self) -> None:
         size = len(self.program.encode("utf-8", "replace"))
@@ -227,7 +214,7 @@ class Run:
             self.exceeded("source_bytes", f"the program has {size:,} bytes, more than {self.limits.source_bytes:,}")
             return
         async with self._sandbox.worker() as worker:
-            self.emit(ProgramStarted(run_id=self.id))
+            self.history.add(ProgramStarted(run_id=self.id))
             try:
                 with self._clock.scope:
                     self._clock.run()
@@ -265,23 +252,13 @@ class Run:
 
     def _take(self, wave: Wave) -> None:
         """Take in what a wave brought."""
-        for piece in wave.text:
-            self.emitted.append(piece)
-            self.emit(TextEmitted(run_id=self.id, text=piece))
-        self.images += wave.images
-        self.logs += wave.logs
-        self.dropped_logs = wave.dropped_logs or self.dropped_logs
-        self.notices += wave.warnings[: KEPT_NOTICES - len(self.notices)]
-        self._awaits = wave.awaits
-        self._bytes_out += sum(map(len, wave.text)) + sum(len(image.data) for image in wave.images)
-        self._bytes_logged += sum(len(line.message) for line in wave.logs)
-        if self._bytes_out > self.limits.value_bytes or self._bytes_logged > self.limits.log_bytes:
+        if not self.output.take(wave, self.limits):
             self.end = ending.crashed("the worker sent more output than it may")  # an honest one keeps count itself
             return
-        for timer in wave.timers:
-            self._add_timer(timer)
-        for cleared in wave.cleared:  # often made in this very wave
-            self._timers.pop(cleared, None)
+        for piece in wave.text:
+            self.history.add(TextEmitted(run_id=self.id, text=piece))
+        self._awaits = wave.awaits
+        self.timers.take(wave)
         self._ready = [one for one in self._ready if not isinstance(one, Fired) or one.id not in wave.cleared]
         calls = [self._add_call(call) for call in wave.calls]
         if wave.end is not None:
@@ -289,7 +266,7 @@ class Run:
             self.end = ending.threw(wave.end, self) if isinstance(wave.end, Threw) else ending.returned(wave.end)
         if len(self.calls) > self.limits.calls:
             self.exceeded("calls", f"the program made more than {self.limits.calls:,} calls")
-        elif len(self._timers) > self.limits.timers:
+        elif len(self.timers) > self.limits.timers:
             self.exceeded("timers", f"more than {self.limits.timers:,} timers are pending")
         if self.end is None or self.end.by_program:  # a call made before the end was made
             for call in calls:
@@ -297,10 +274,6 @@ class Run:
             if self.end is not None:
                 self.start_queued()
             self.people.ask([call for call in calls if call.stage == "asked"], self._tasks)
-
-    def _add_timer(self, timer: Timer) -> None:
-        self.timers_made += 1
-        self._timers[timer.id] = anyio.current_time() + timer.ms / 1000
 
     def _add_call(self, call: Any) -> CallState:
         entry = self.gate.catalog.lookup(call.tool)
@@ -313,7 +286,7 @@ class Run:
         if call.stage in ("asked", "client"):
             self.people.add(call)
             if call.stage == "asked":
-                self.emit(ApprovalAsked(**self.naming(call), line=call.line))
+                self.history.add(ApprovalAsked(**self.naming(call), line=call.line))
         else:
             self.go_on(call)
 
@@ -332,21 +305,17 @@ class Run:
 
     async def _next_replies(self) -> list[Reply] | None:
         """Wait for what the program waits for; None when the run has ended instead."""
-        if len(self._queue) == 1 and not (self._in_flight or self._timers or self._ready or self.people.waiting):
+        if len(self._queue) == 1 and not (self._in_flight or self.timers or self._ready or self.people.waiting):
             await self._perform(self._sent())  # nothing else can happen meanwhile: it needs no task of its own
         self.start_queued()
         while True:
-            if self._timers:
-                now = anyio.current_time()
-                for _, number in sorted((at, number) for number, at in self._timers.items() if at <= now):
-                    del self._timers[number]
-                    self._ready.append(Fired(number))
+            self._ready += self.timers.fire()
             if self._ready:
                 self._unpause()  # an expired call goes on without anybody's `resume`
                 self._clock.run()
                 replies, self._ready = fitting(self._ready, self.limits.frame_bytes)
                 return replies
-            if self._in_flight or self._timers:
+            if self._in_flight or self.timers:
                 self._clock.run()
             elif not self.people.waiting:
                 self.end = ending.stalled(self, self._awaits)
@@ -355,8 +324,8 @@ class Run:
                 self._clock.stop()
                 if not self.people.asking:
                     self._pause()
-            first = min(self._timers.values(), default=math.inf)
-            if self._timers and first > self._clock.deadline and not self._in_flight and not self.people.waiting:
+            first = self.timers.first()
+            if self.timers and first > self._clock.deadline and not self._in_flight and not self.people.waiting:
                 left = self._clock.deadline - anyio.current_time()
                 self.exceeded("wall_s", f"the program sleeps longer than the {left:,.1f} s that are left of wall_s")
                 return None
@@ -389,7 +358,7 @@ class Run:
         call.stage = "running"  # from here on it is sent, whatever the program does
         self._in_flight[call.number] = call
         self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
-        self.emit(CallStarted(**self.naming(call), line=call.line))
+        self.history.add(CallStarted(**self.naming(call), line=call.line))
         return call
 
     async def _perform(self, call: CallState) -> None:
@@ -409,13 +378,15 @@ class Run:
 
     def finished(self, call: CallState) -> None:
         """Tell that a call has its outcome."""
-        self.emit(CallFinished(**self.naming(call), outcome=call.outcome or "cancelled", duration_s=call.duration_s))
+        self.history.add(
+            CallFinished(**self.naming(call), outcome=call.outcome or "cancelled", duration_s=call.duration_s)
+        )
 
     def _drop_what_never_started(self) -> None:
         self.left_behind = frozenset(
             call.number for call in self.calls.values() if call.stage != "done" or call.number not in self.heard
         )
-        self._timers.clear()
+        self.timers.clear()
         self._queue.clear()
         for call in self.calls.values():
             if call.stage in ("queued", "asked", "client"):
@@ -435,7 +406,7 @@ class Run:
         if self.status == "running":
             self.status = "paused"
             self._sandbox.paused += 1
-            self.emit(Paused(run_id=self.id))
+            self.history.add(Paused(run_id=self.id))
 
     def _unpause(self) -> None:
         if self.status == "paused":
@@ -446,20 +417,3 @@ class Run:
     def wake(self) -> None:
         """Let the run look again at what it waits for."""
         self._wake.set()
-
-    def emit(self, event: Event) -> None:
-        """Record an event and tell who listens."""
-        self._events.append(event)
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
-        if self._on_event is not None:
-            try:
-                self._on_event(event)
-            except Exception:
-                log.exception("on_event failed in run %s at %s", self.id, type(event).__name__)
-
-
-def now_ms() -> float:
-    """The host's clock, as a delivery tells it to a program: whole milliseconds since 1970."""
-    return float(int(time.time() * 1000))
