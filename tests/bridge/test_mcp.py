@@ -237,10 +237,15 @@ async def test_calls_run_side_by_side() -> None:
 @pytest.mark.parametrize("limit", [1, 2])
 async def test_no_more_calls_than_allowed_are_with_the_server_at_once(limit: int) -> None:
     server, answers = odd(max_concurrent=limit), list[str]()
+
+    async def one() -> None:
+        answers.append(await call(server, "gather"))
+
     async with opened(server), anyio.create_task_group() as calls:
         for _ in range(6):
-            calls.start_soon(_collect, server, answers, {"count": limit, "at_most": limit})
-    assert answers == [f"{limit} at once"] * 6
+            calls.start_soon(one)
+    assert len(answers) == 6
+    assert max(map(int, answers)) <= limit
 
 
 async def _collect(server: Any, answers: list[str], arguments: dict[str, Any]) -> None:
@@ -275,6 +280,15 @@ async def test_a_server_that_goes_away_rejects_all_its_calls_and_the_next_one_st
         assert await call(server, "echo", {"again": 1}) == {"again": 1}
         assert server.error is None
         assert (server.version, server.tools) == (version, before)  # the same list is no change
+
+
+async def test_a_server_that_reads_no_more_is_given_up_and_started_again() -> None:
+    server = odd()
+    async with opened(server):
+        assert await call(server, "closes-stdin") == "closed"
+        error = await refused(server, "echo")
+        assert error.message == f"server 'odd' went away during the call (closed its stdin). {UNKNOWN}"
+        assert await call(server, "echo", {"again": 1}) == {"again": 1}
 
 
 async def test_the_operator_reads_how_a_server_ended_and_what_it_wrote_last() -> None:

@@ -110,12 +110,13 @@ async def test_a_server_is_opened_once_at_a_time() -> None:
     assert str(caught.value) == "server 'odd' is open already: describe it twice to open it in two executors"
 
 
-async def test_stopping_during_the_start_does_not_wait_for_it() -> None:
-    server = odd("hangs", connect_s=600.0)
+async def test_stopping_during_the_start_does_not_wait_for_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = odd("hangs", log=log, connect_s=600.0)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.start, tasks)
-            while server._owner is None:
+            while not log.exists():
                 await anyio.lowlevel.checkpoint()
             await server.stop()
     assert server.tools == ()
@@ -307,6 +308,13 @@ async def test_a_server_gets_the_safe_base_and_what_was_named_and_no_secret_of_t
     assert server.warnings == ["inherit_env names 'NOT_SET_HERE', not set here"]
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to see a process's descriptors")
+async def test_a_server_has_no_descriptor_but_its_three_streams() -> None:
+    server = odd()
+    async with opened(server):
+        assert await call(server, "descriptors") == [0, 1, 2, 3]  # 3 is the listing itself
+
+
 def _pids(told: dict[str, Any]) -> list[int]:
     return [told["server"], told["child"]]
 
@@ -371,6 +379,41 @@ def test_a_host_that_is_killed_takes_its_servers_and_what_they_started_with_it(a
         watched = [os.pidfd_open(pid) for pid in _pids(json.loads(host.stdout.readline()))]
         host.send_signal(signal.SIGKILL)
     assert all_gone(watched)
+
+
+POLITE = """
+import anyio, sys
+from bridge import mcp
+from tests.bridge.odd_servers import call
+async def main():
+    server = mcp.stdio("odd", sys.argv[2])
+    async with anyio.create_task_group() as tasks:
+        await server.start(tasks)
+        print("ready", flush=True)
+        await anyio.sleep_forever()
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open to watch processes that are not ours")
+def test_a_server_whose_host_is_killed_is_asked_to_end_before_it_is_killed(
+    anyio_backend_name: str, tmp_path: Path
+) -> None:
+    said, pid = tmp_path / "said", tmp_path / "pid"
+    text = f'#!/bin/sh\necho $$ > {pid}\ntrap "echo bye > {said}; exit" TERM\nexec 3<&0\n'
+    starter = script(tmp_path / "start", text + f'"{sys.executable}" "{SCRIPT}" <&3 &\nwait\nsleep 600 & wait\n')
+    with subprocess.Popen(
+        [sys.executable, "-c", POLITE, anyio_backend_name, str(starter)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == b"ready\n"
+        watched = [os.pidfd_open(int(pid.read_text()))]
+        host.send_signal(signal.SIGKILL)
+    assert all_gone(watched)
+    assert said.read_text() == "bye\n"
 
 
 # ---- settings ------------------------------------------------------------------------------------------------------

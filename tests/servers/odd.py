@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,12 @@ class Calls:
         time.sleep(60)
 
     @staticmethod
+    def closes_stdin(server: Server, number: Any, arguments: dict[str, Any], params: dict[str, Any]) -> None:
+        os.close(0)
+        server.text(number, "closed")
+        time.sleep(60)
+
+    @staticmethod
     def kills_itself(server: Server, number: Any, arguments: dict[str, Any], params: dict[str, Any]) -> None:
         os.kill(os.getpid(), 9)
 
@@ -346,14 +353,29 @@ class Calls:
 
     @staticmethod
     def hold(server: Server, number: Any, arguments: dict[str, Any], params: dict[str, Any]) -> None:
-        """Answers with all calls that it holds once there are `count`: proves how many run at once."""
+        """Answers all calls that it holds once there are `count`: proves that they run at once."""
         server.waiting.append(number)
-        if len(server.waiting) > arguments.get("at_most", 1_000):
-            os._exit(9)
         if len(server.waiting) >= arguments["count"]:
             held, server.waiting = server.waiting, []
             for each in held:
                 server.text(each, f"{len(held)} at once")
+
+    @staticmethod
+    def gather(server: Server, number: Any, arguments: dict[str, Any], params: dict[str, Any]) -> None:
+        """Answers a little later, with how many calls were there by then."""
+        server.waiting.append(number)
+        if len(server.waiting) == 1:
+            threading.Timer(0.1, Calls._answer_gathered, [server]).start()
+
+    @staticmethod
+    def _answer_gathered(server: Server) -> None:
+        held, server.waiting = server.waiting, []
+        for each in held:
+            server.text(each, str(len(held)))
+
+    @staticmethod
+    def descriptors(server: Server, number: Any, arguments: dict[str, Any], params: dict[str, Any]) -> None:
+        server.text(number, json.dumps(sorted(int(each.name) for each in Path("/proc/self/fd").iterdir())))
 
     @staticmethod
     def picture(server: Server, number: Any, arguments: dict[str, Any], params: dict[str, Any]) -> None:
