@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +18,7 @@ import pytest
 from bridge import ToolError, mcp
 from bridge.tools import Tool, ToolContext
 
+ROOT = Path(__file__).parent.parent.parent
 SCRIPT = Path(__file__).parent.parent / "servers" / "odd.py"
 
 
@@ -70,3 +73,22 @@ async def refused(server: mcp.Server, name: str, arguments: dict[str, Any] | Non
 def frames(log: Path) -> list[dict[str, Any]]:
     """What the odd server has received."""
     return [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+
+
+def pids_of(told: dict[str, Any]) -> list[int]:
+    return [told["server"], told["child"]]
+
+
+def all_gone(watched: list[int]) -> bool:
+    """Whether every process ends within the deadline; a pidfd is readable from then on."""
+    try:
+        return all(select.select([number], [], [], 10.0)[0] for number in watched)
+    finally:
+        for number in watched:
+            os.close(number)
+
+
+def script(path: Path, text: str, mode: int = 0o755) -> Path:
+    path.write_text(text, "utf-8")
+    path.chmod(mode)
+    return path

@@ -14,8 +14,7 @@ import anyio
 import pytest
 
 from bridge import mcp
-from tests.bridge.odd_servers import call, opened, refused, tool
-from tests.bridge.test_mcp_start import ROOT, all_gone
+from tests.bridge.odd_servers import ROOT, all_gone, call, opened, refused, tool
 
 SERVERS = ROOT / ".servers"
 NODE = SERVERS / "npm" / "node_modules" / "@modelcontextprotocol"

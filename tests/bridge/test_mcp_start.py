@@ -1,30 +1,18 @@
-"""How servers start, fail to start, list their tools and end: with their own exit, the host's, and no trace."""
+"""How servers start, fail to start, and list their tools."""
 
 from __future__ import annotations
 
-import json
 import os
-import select
-import signal
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from bridge import ConfigurationError, ServerUnavailable, StateError, mcp
-from tests.bridge.odd_servers import SCRIPT, call, frames, odd, opened, refused, tool
+from bridge import ServerUnavailable, StateError, mcp
+from tests.bridge.odd_servers import SCRIPT, all_gone, call, frames, odd, opened, pids_of, refused, script, tool
 
 pytestmark = pytest.mark.anyio
-ROOT = Path(__file__).parent.parent.parent
-
-
-def script(path: Path, text: str, mode: int = 0o755) -> Path:
-    path.write_text(text, "utf-8")
-    path.chmod(mode)
-    return path
 
 
 # ---- what does not start -------------------------------------------------------------------------------------------
@@ -127,7 +115,7 @@ async def test_cancelling_everything_ends_the_process_too() -> None:
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             await server.start(tasks)
-            watched = [os.pidfd_open(pid) for pid in _pids(await call(server, "pid"))]
+            watched = [os.pidfd_open(pid) for pid in pids_of(await call(server, "pid"))]
             tasks.cancel_scope.cancel()
     assert all_gone(watched)
 
@@ -287,211 +275,3 @@ async def test_settings_of_a_server_reach_its_tools() -> None:
         "allowed_tools names 'not-there', which it does not list",
         "require_approval names 'nor-this', which it does not list",
     ]
-
-
-# ---- environment and end -------------------------------------------------------------------------------------------
-
-
-async def test_a_server_gets_the_safe_base_and_what_was_named_and_no_secret_of_the_host(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("MODEL_API_KEY", "secret")
-    monkeypatch.setenv("PASSED_ON", "yes")
-    monkeypatch.setenv("SHELL", "() { :; }; echo pwned")
-    server = odd(env={"KEY": "1"}, inherit_env=["PASSED_ON", "NOT_SET_HERE"], cwd=tmp_path)
-    async with opened(server):
-        environment = await call(server, "environment")
-        assert (await call(server, "pid"))["directory"] == str(tmp_path)
-    assert {"KEY": "1", "PASSED_ON": "yes"}.items() <= environment.items()
-    assert environment["PATH"] == os.environ["PATH"]
-    assert not {"MODEL_API_KEY", "SHELL", "NOT_SET_HERE"} & environment.keys()
-    assert server.warnings == ["inherit_env names 'NOT_SET_HERE', not set here"]
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to see a process's descriptors")
-async def test_a_server_has_no_descriptor_but_its_three_streams() -> None:
-    server = odd()
-    async with opened(server):
-        assert await call(server, "descriptors") == [0, 1, 2, 3]  # 3 is the listing itself
-
-
-def _pids(told: dict[str, Any]) -> list[int]:
-    return [told["server"], told["child"]]
-
-
-def all_gone(watched: list[int]) -> bool:
-    """Whether every process ends within the deadline; a pidfd is readable from then on."""
-    try:
-        return all(select.select([number], [], [], 10.0)[0] for number in watched)
-    finally:
-        for number in watched:
-            os.close(number)
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open to watch processes that are not ours")
-async def test_stopping_ends_the_server_and_what_it_started() -> None:
-    server = odd()
-    async with opened(server):
-        watched = [os.pidfd_open(pid) for pid in _pids(await call(server, "pid"))]
-    assert all_gone(watched)
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open to watch processes that are not ours")
-async def test_a_server_that_goes_away_takes_what_it_started_with_it() -> None:
-    server = odd()
-    async with opened(server):
-        watched = [os.pidfd_open(pid) for pid in _pids(await call(server, "pid"))]
-        await refused(server, "exits")
-        assert all_gone(watched)
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open to watch processes that are not ours")
-async def test_a_stubborn_server_is_killed(tmp_path: Path) -> None:
-    starter = script(
-        tmp_path / "start",
-        f'#!/bin/sh\ntrap "" TERM\nexec 3<&0\n"{sys.executable}" "{SCRIPT}" <&3 &\nwait\nsleep 600\n',
-    )
-    server = mcp.stdio("odd", str(starter))
-    async with opened(server):
-        watched = [os.pidfd_open(pid) for pid in _pids(await call(server, "pid"))]
-    assert all_gone(watched)
-
-
-HOST = """
-import anyio, json, sys
-from tests.bridge.odd_servers import call, odd
-async def main():
-    server = odd()
-    async with anyio.create_task_group() as tasks:
-        await server.start(tasks)
-        print(json.dumps(await call(server, "pid")), flush=True)
-        await call(server, "silence")
-anyio.run(main, backend=sys.argv[1])
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open to watch processes that are not ours")
-def test_a_host_that_is_killed_takes_its_servers_and_what_they_started_with_it(anyio_backend_name: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOST, anyio_backend_name], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as host:
-        assert host.stdout is not None
-        watched = [os.pidfd_open(pid) for pid in _pids(json.loads(host.stdout.readline()))]
-        host.send_signal(signal.SIGKILL)
-    assert all_gone(watched)
-
-
-POLITE = """
-import anyio, sys
-from bridge import mcp
-from tests.bridge.odd_servers import call
-async def main():
-    server = mcp.stdio("odd", sys.argv[2])
-    async with anyio.create_task_group() as tasks:
-        await server.start(tasks)
-        print("ready", flush=True)
-        await anyio.sleep_forever()
-anyio.run(main, backend=sys.argv[1])
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open to watch processes that are not ours")
-def test_a_server_whose_host_is_killed_is_asked_to_end_before_it_is_killed(
-    anyio_backend_name: str, tmp_path: Path
-) -> None:
-    said, pid = tmp_path / "said", tmp_path / "pid"
-    text = f'#!/bin/sh\necho $$ > {pid}\ntrap "echo bye > {said}; exit" TERM\nexec 3<&0\n'
-    starter = script(tmp_path / "start", text + f'"{sys.executable}" "{SCRIPT}" <&3 &\nwait\nsleep 600 & wait\n')
-    with subprocess.Popen(
-        [sys.executable, "-c", POLITE, anyio_backend_name, str(starter)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as host:
-        assert host.stdout is not None
-        assert host.stdout.readline() == b"ready\n"
-        watched = [os.pidfd_open(int(pid.read_text()))]
-        host.send_signal(signal.SIGKILL)
-    assert all_gone(watched)
-    assert said.read_text() == "bye\n"
-
-
-# ---- settings ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (
-            lambda: odd(name="a/b"),
-            "server 'a/b': a name has 1 to 128 characters that can be seen, and no '/' (it divides server and tool)",
-        ),
-        (
-            lambda: odd(require_approval="maybe"),
-            "server 'odd': require_approval is 'always' or 'never', or by tool, not 'maybe'",
-        ),
-        (
-            lambda: odd(require_approval={"echo": "x"}),
-            "server 'odd': require_approval is 'always' or 'never', or by tool, not 'x'",
-        ),
-        (lambda: odd(allowed_tools="echo"), "server 'odd': allowed_tools is a list of names, not the text 'echo'"),
-        (lambda: odd(call_s=0), "server 'odd': call_s must be positive and finite, not 0"),
-        (lambda: odd(connect_s=float("inf")), "server 'odd': connect_s must be positive and finite, not inf"),
-        (lambda: odd(max_concurrent=0), "server 'odd': max_concurrent must be at least 1, not 0"),
-        (lambda: odd(env={"A=B": "x"}), "server 'odd': env['A=B'] has a character that does not belong there"),
-        (lambda: odd(env={"A": 1}), "server 'odd': env['A'] must be a text"),
-        (lambda: mcp.stdio("s", "x", "one text"), "server 's': command and args must be texts, args a list of them"),
-        (lambda: mcp.stdio("s", ""), "server 's' has no command"),
-        (lambda: mcp.http("h", "ftp://x"), "server 'h': url must be http:// or https:// with a host, not 'ftp://x'"),
-        (
-            lambda: mcp.http("h", "http://x", headers={"A": "a\r\nB: b"}),
-            "server 'h': headers['a'] has a character that does not belong there",
-        ),
-        (
-            lambda: mcp.http("h", "http://x", headers={"Authorization": "x"}, token="t"),
-            "server 'h': give one of token, oauth and an Authorization header, not two",
-        ),
-        (
-            lambda: mcp.http("h", "http://x", headers={"Authorization": "x"}, oauth=mcp.OAuth(store="t")),
-            "server 'h': oauth and an Authorization header contradict each other: give one",
-        ),
-        (
-            lambda: mcp.OAuth(store="t", redirect_uri="https://example.com/"),
-            "OAuth.redirect_uri must be http on loopback with a port, not 'https://example.com/'",
-        ),
-    ],
-)
-def test_a_setting_that_cannot_be_used_stops_construction(make: Any, text: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        make()
-    assert str(caught.value) == text
-
-
-def test_the_identity_changes_with_what_the_server_is_and_with_its_credentials_and_shows_neither() -> None:
-    def identity(**options: Any) -> str:
-        return mcp.stdio("s", options.pop("command", "x"), options.pop("args", ["a"]), **options).identity
-
-    known = {
-        identity(),
-        identity(command="y"),
-        identity(args=["b"]),
-        identity(args=["a", ""]),
-        identity(cwd="/"),
-        identity(env={"API_KEY": "one"}),
-        identity(env={"API_KEY": "two"}),
-        mcp.http("s", "http://x").identity,
-        mcp.http("s", "http://y").identity,
-        mcp.http("s", "http://x", token="one").identity,
-        mcp.http("s", "http://x", token="two").identity,
-    }
-    assert len(known) == 11
-    assert identity() == identity(trusted=True, optional=False)  # how it is treated is not what it is
-
-
-def test_importing_the_module_and_describing_servers_does_not_load_the_sdk() -> None:
-    code = (
-        "import sys; from bridge import mcp; mcp.stdio('a', 'x'); mcp.http('b', 'http://x', token='t');"
-        "print([name for name in ('mcp', 'mcp_types', 'httpx2', 'pydantic') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
