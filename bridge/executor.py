@@ -222,6 +222,8 @@ class Executor:
             TypeError: `inputs` has no JSON form.
             ValueError: `inputs` is more than half of what one message to the worker may hold.
         """
+        if not isinstance(program, str):  # pyright: ignore[reportUnnecessaryIsInstance]  what a model left out
+            raise TypeError(f"a program is the text that the model wrote (str), not {type(program).__name__}")
         if self._tasks is None:
             raise StateError("enter the executor first: `async with Executor(...) as executor`")
         (given, changed), room = json_text(inputs), self.sandbox.limits.frame_bytes // 2

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import math
@@ -91,7 +92,7 @@ class Gate:
             title=tool.title,
             description=tool.description,
             server=tool.server,
-            arguments=call.checked,
+            arguments=copy.deepcopy(call.checked),  # the approver's to change: what was checked is what is sent
             arguments_digest=digest(call.checked),
             program=program,
             line=call.line,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import time
@@ -51,7 +52,7 @@ class People:
                 id=call.id,
                 run_id=self._run.id,
                 tool=call.entry.name,
-                arguments=call.checked,
+                arguments=copy.deepcopy(call.checked),  # theirs to change: ours was checked
                 line=call.line or None,
                 expires_at=call.expires_at,
             )
@@ -95,6 +96,8 @@ class People:
         Raises:
             StateError: An id does not wait, or a verdict does not fit its call; nothing is to be applied.
         """
+        if not isinstance(answers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  from outside
+            raise StateError(f"answers are a mapping from call id to verdict, not a {type(answers).__name__}")
         checked: list[tuple[CallState, Verdict | ToolError]] = []
         for call_id, answer in answers.items():
             call = self.waiting.get(call_id)
@@ -131,6 +134,9 @@ class People:
         One that ends the run goes first, and nothing is sent after it. What a grant lets through besides comes last: a
         call that has a verdict of its own gets that one.
         """
+        if self._run.over:  # given up, or its worker is dead: what is sent now would be an effect that nobody awaits
+            self._run.wake()
+            return
         for call, verdict in sorted(verdicts, key=lambda each: not (isinstance(each[1], Deny) and each[1].stop)):
             if self._run.end is None and not isinstance(verdict, Defer):
                 self._apply(call, verdict)

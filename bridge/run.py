@@ -37,6 +37,7 @@ from sandbox import (
     Fired,
     LimitName,
     Limits,
+    Notice,
     ProtocolError,
     Reply,
     Sandbox,
@@ -108,6 +109,7 @@ class Run:
         self._scope = anyio.CancelScope()
         self._clock = WallClock(limits.wall_s)
         self._awaits: list[int] = []
+        self._worker: Worker | None = None
         self._fault: SandboxError | None = None
 
     def __repr__(self) -> str:
@@ -142,11 +144,17 @@ class Run:
         """
         if self.status != "paused":
             raise StateError(f"run {self.id} is {self.status}: only a paused run can be resumed")
+        self.people.expire()
         verdicts = self.people.read(answers)
         self.people.apply(verdicts)
         self._unpause()
         await self.settled()
         return self
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing may be sent for it any more: it has ended, was given up, or its worker is gone."""
+        return self.end is not None or self._scope.cancel_called or (self._worker is not None and self._worker.gone)
 
     async def cancel(self) -> None:
         """End the run and its calls; its result says `cancelled`. Does nothing once it is finished."""
@@ -204,9 +212,11 @@ class Run:
                 if call.stage != "done":
                     refuse(call, "cancelled", ToolError("cancelled", "the run ended"))
             self.gate.grants.forget(self.id)
-            self.result = ending.result(self)
-            self.status = "finished"
-            self.history.add(Finished(run_id=self.id, status=self.result.status))
+            try:
+                self.result = ending.result(self)
+            finally:  # whatever happens: somebody waits for this
+                self.status = "finished"
+                self.history.add(Finished(run_id=self.id, status=self.result.status if self.result else "crashed"))
 
     async def _program(self) -> None:
         size = len(self.program.encode("utf-8", "replace"))
@@ -214,6 +224,7 @@ class Run:
             self.exceeded("source_bytes", f"the program has {size:,} bytes, more than {self.limits.source_bytes:,}")
             return
         async with self._sandbox.worker() as worker:
+            self._worker = worker
             self.history.add(ProgramStarted(run_id=self.id))
             try:
                 with self._clock.scope:
@@ -310,7 +321,7 @@ class Run:
         self.start_queued()
         while True:
             self._ready += self.timers.fire()
-            if self._ready:
+            if self._ready or (self.people.waiting and self.over):  # to a dead worker nothing is delivered: it says so
                 self._unpause()  # an expired call goes on without anybody's `resume`
                 self._clock.run()
                 replies, self._ready = fitting(self._ready, self.limits.frame_bytes)
@@ -386,6 +397,9 @@ class Run:
         self.left_behind = frozenset(
             call.number for call in self.calls.values() if call.stage != "done" or call.number not in self.heard
         )
+        if self.timers and self.end is not None and self.end.by_program:
+            text = f"{len(self.timers)} timer(s) were pending when the program ended and did not fire: await sleep(ms)"
+            self.output.notices.append(Notice("unfired_timers", text))
         self.timers.clear()
         self._queue.clear()
         for call in self.calls.values():

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final, Literal, get_args, overload
+from typing import Any, Final, Literal, cast, get_args, overload
 
 import msgspec
 
@@ -124,8 +124,8 @@ class Tool:
         if not callers or not callers <= CALLERS:
             raise CatalogError(f"{who}: callers must be some of {sorted(CALLERS)}, not {sorted(map(str, callers))}")
         object.__setattr__(self, "callers", callers)
-        if self.handler is not None and not callable(self.handler):
-            raise CatalogError(f"{who}: handler must be an async function of (arguments, context), or None")
+        if self.handler is not None:
+            object.__setattr__(self, "handler", _handler(self.handler, who))
         seconds: Any = self.timeout_s
         if seconds is not None and (
             isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf
@@ -281,6 +281,31 @@ class Catalog:
         """SHA-256 over names, paths, callers and definitions, in order: equal where nobody could tell them apart."""
         rows = [[e.name, e.path, sorted(e.tool.callers), e.tool.defer, e.tool.digest] for e in self.entries]
         return hashlib.sha256(msgspec.json.encode(rows)).hexdigest()
+
+
+def _without_context(given: Callable[[Any], Awaitable[Any]]) -> Handler:
+    def handler(arguments: Any, context: ToolContext) -> Awaitable[Any]:
+        return given(arguments)
+
+    return handler
+
+
+def _handler(given: Any, who: str) -> Handler:
+    """A handler of (arguments, context); one of the arguments alone is as good."""
+    if not callable(given):
+        raise CatalogError(f"{who}: handler must be an async function of (arguments, context), or None")
+    try:
+        signature = inspect.signature(given)
+    except (TypeError, ValueError):
+        return cast("Any", given)  # a builtin: nothing is known of it
+    for count in (2, 1):
+        try:
+            signature.bind(*range(count))
+        except TypeError:
+            continue
+        handler = cast("Any", given)  # callable() narrows it to what returns an object
+        return handler if count == 2 else _without_context(handler)
+    raise CatalogError(f"{who}: handler takes {signature}, but it is called with (arguments, context)")
 
 
 def _as_tool(item: object) -> Tool:

@@ -101,8 +101,10 @@ class Zygote:
         if answer == ZYGOTE_READY:
             self.is_ready = True
             return
+        ended = self.process.poll()
         self.kill()
-        reason = answer.decode("utf-8", "replace") or f"no answer within {START_S:.0f} s (exit {self.process.poll()})"
+        silence = f"no answer within {START_S:.0f} s" if ended is None else f"its process ended with status {ended}"
+        reason = answer.decode("utf-8", "replace") or silence
         raise EngineUnavailable(f"V8 did not start: {reason}. `sandbridge doctor` checks each part")
 
     async def make(self) -> Born:

@@ -114,13 +114,20 @@ class Worker:
 
     def idle(self) -> bool:
         """Whether it lives and says nothing, as a spare should."""
+        return self._peek() is None
+
+    @property
+    def gone(self) -> bool:
+        """Whether its end of the channel is closed: it will never answer."""
+        return self._peek() == b""
+
+    def _peek(self) -> bytes | None:
         try:
-            self._born.channel.recv(1, socket.MSG_PEEK)
+            return self._born.channel.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return True
+            return None
         except OSError:
-            pass
-        return False  # it spoke out of turn, or its end is closed
+            return b""
 
     def kill(self, why: Why, reason: str = "") -> None:
         """End the process now; the first reason given stands."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from sandbox import engine, jail, realm, source
-from sandbox.messages import Broken, FromWorker, Ready, Settings, Start, Threw, Wave
+from sandbox.messages import Broken, Ready, Returned, Settings, Start, Threw, Wave
 from sandbox.wire import HEADER_BYTES, decode_to_worker, encode
 
 if TYPE_CHECKING:
@@ -225,12 +225,19 @@ def explained(text: bytes, start: Start, script: source.Script) -> bytes:
         threw = msgspec.structs.replace(threw, code=threw.code if threw.code in _KEPT_CODES else "tool_error")
     else:
         threw = source.explain(start.program, script, threw, start.tools)
-    return encode(msgspec.structs.replace(wave, end=threw))
+    return encode(msgspec.structs.replace(wave, end=short(threw)))
 
 
-def end(channel: Channel, wave: FromWorker) -> NoReturn:
+def short(said: Returned | Threw | None) -> Returned | Threw | None:
+    """An error's texts, cut: names in it may be as long as the program."""
+    if not isinstance(said, Threw):
+        return said
+    return msgspec.structs.replace(said, name=said.name[:100], message=said.message[:4000], hint=said.hint[:2000])
+
+
+def end(channel: Channel, wave: Wave) -> NoReturn:
     """Say the last word and wait to be killed."""
-    channel.send(encode(wave))
+    channel.send(encode(msgspec.structs.replace(wave, end=short(wave.end))))
     while True:
         channel.receive()
 

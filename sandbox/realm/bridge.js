@@ -53,7 +53,9 @@ const makeTools = (list) => {
   };
   for (let i = 0; i < list.length; i++) {
     const { name, path } = list[i], last = path[path.length - 1];
-    const f = freeze(opaque(last, (...given) => callTool(name, given)));
+    const f = opaque(last, (...given) => callTool(name, given));
+    defineProperty(f, 'length', { __proto__: null, value: 1 }); // a program that returns it, bound even, does not call it
+    freeze(f);
     defineProperty(path.length === 1 ? root : space(path[0]), last, locked(f, true));
     if (!(name in root) && name !== 'then') defineProperty(root, name, locked(f, false)); // `await tools` asks for then
   }

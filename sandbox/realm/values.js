@@ -2,7 +2,11 @@
 
 const limits = { __proto__: null, argument_bytes: 0, value_bytes: 0, log_bytes: 0, frame_bytes: 0 };
 let entries = create(null), first = 0, count = 0, droppedLogs = 0, fault = '';
-const push = (kind, text) => { entries[count++] = { __proto__: null, kind, text }; };
+const push = (kind, text) => { // whole or not at all, also at the end of the stack
+  const entry = { __proto__: null, kind, text };
+  entries[count] = entry;
+  count++;
+};
 const quote = (text) => stringify(wellFormed(text)); // of a primitive string: asks nothing of the program
 const utf8 = (text) => {
   let bytes = text.length;
@@ -147,6 +151,7 @@ const writer = (strict, budget, root) => {
     }
     if (isArray(v)) return list(v, v.length, depth);
     const names = keys(v);
+    if (!strict && names.length === 0 && proto !== ObjectPrototype && proto !== null) note(depth, 'has no JSON form and became {}');
     let text = '{', sep = '';
     for (let i = 0; i < names.length; i++) {
       const name = names[i];
