@@ -15,7 +15,7 @@ import pytest
 from mcp.shared.auth import OAuthToken
 
 from bridge import mcp
-from bridge.mcp_oauth import Redirect, TokenFile
+from bridge.mcp.oauth import Redirect, TokenFile
 from tests.bridge.odd_servers import call, opened
 from tests.servers.sdk_http import Served, served
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import methods
 
-from bridge.mcp_repair import WRAPPED, WRITTEN, Repairs, repair_list, repair_result
-from bridge.mcp_result import Blobs, value_of
+from bridge.mcp.repair import WRAPPED, WRITTEN, Repairs, repair_list, repair_result
+from bridge.mcp.result import Blobs, value_of
 from tests.bridge.test_mcp_wire import JSON
 
 TOOL = st.fixed_dictionaries(

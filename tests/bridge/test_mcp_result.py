@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import CallToolResult, TextContent
 
-from bridge.mcp_result import Blobs, failure_of, kept, parsed, value_of
+from bridge.mcp.result import Blobs, failure_of, kept, parsed, value_of
 
 
 @given(st.lists(st.binary(max_size=40)))

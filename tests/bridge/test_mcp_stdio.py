@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mcp_stdio import _Lines
-from bridge.mcp_wire import EDGE_BYTES
+from bridge.mcp.over_stdio import _Lines
+from bridge.mcp.wire import EDGE_BYTES
 
 CHUNKS = st.lists(st.lists(st.sampled_from([b"a", b"bb", b"\n", b"c" * 30]), max_size=6).map(b"".join), max_size=12)
 

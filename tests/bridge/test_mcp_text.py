@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mcp_text import (
+from bridge.mcp.text import (
     Tail,
     depth,
     hidden,

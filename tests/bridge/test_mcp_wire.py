@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge import mcp_wire
-from bridge.mcp_wire import Read, fate_of, read
+from bridge.mcp import wire
+from bridge.mcp.wire import Read, fate_of, read
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -91,8 +91,8 @@ def test_a_message_after_other_text_is_found_once_and_not_looked_for_without_end
 def test_an_error_of_a_server_is_never_taken_for_one_made_here() -> None:
     assert fate_of(None) is None
     assert fate_of({"fate": "not_sent", "sandbridge": "not_sent"}) is None
-    made = mcp_wire.error(1, "not_sent", "gone", "aside")
-    assert (fate_of(made.error.data), mcp_wire.aside_of(made.error.data)) == ("not_sent", "aside")
+    made = wire.error(1, "not_sent", "gone", "aside")
+    assert (fate_of(made.error.data), wire.aside_of(made.error.data)) == ("not_sent", "aside")
 
 
 @given(st.binary(max_size=200))

@@ -1,6 +1,6 @@
 """`Server`: one MCP server as an executor sees it. Its settings come from `mcp.stdio` and `mcp.http`.
 
-What the SDK does is behind `mcp_owner`, which is imported when a server is started.
+What the SDK does is behind `owner`, which is imported when a server is started.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from bridge.errors import ServerUnavailable, StateError, ToolError
-from bridge.mcp_result import Blobs, failure_of, value_of
-from bridge.mcp_text import depth, hidden, last_words, printable, well_formed
-from bridge.mcp_tools import Settings, tools_of
+from bridge.mcp.result import Blobs, failure_of, value_of
+from bridge.mcp.text import depth, hidden, last_words, printable, well_formed
+from bridge.mcp.tools import Settings, tools_of
 from bridge.tools import Handler, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from bridge.mcp import OAuth
-    from bridge.mcp_owner import Connection, Link, Outcome, Owner
+    from bridge.mcp.owner import Connection, Link, Outcome, Owner
 
 ARGUMENT_DEPTH: Final = 200  # levels; the SDK's serialiser stops at 255, with some of its own around them
 INSTRUCTIONS: Final = 16_000  # characters
@@ -115,7 +115,7 @@ class Server:
             raise StateError(f"server {self.name!r} is open already: describe it twice to open it in two executors")
         import mcp_types as types
 
-        from bridge.mcp_owner import Owner
+        from bridge.mcp.owner import Owner
 
         self._owner = owner = Owner(
             connect=self._connection,
@@ -143,10 +143,10 @@ class Server:
     def _connection(self, extend: Callable[[float], None]) -> Connection:
         place = self.place
         if isinstance(place, Process):
-            from bridge.mcp_stdio import StdioConnection
+            from bridge.mcp.over_stdio import StdioConnection
 
             return StdioConnection(place, self._warn)
-        from bridge.mcp_http import HttpConnection
+        from bridge.mcp.over_http import HttpConnection
 
         return HttpConnection(place, extend, self.settings.connect_s)
 
@@ -200,7 +200,7 @@ class Server:
         """One call, sent at most once unless the server is known not to have seen it."""
         from mcp_types import CallToolResult
 
-        from bridge.mcp_fate import aside_for_operator, failure, was_not_seen
+        from bridge.mcp.fate import aside_for_operator, failure, was_not_seen
 
         sent = _sendable(tool, arguments)
         for last in (False, True):
@@ -222,7 +222,7 @@ class Server:
         Raises:
             ToolError: `failed`: the server is down, or the tool is not the same any more. Nothing was sent.
         """
-        from bridge.mcp_owner import Down
+        from bridge.mcp.owner import Down
 
         owner = self._owner
         try:
@@ -250,7 +250,7 @@ class Server:
         return (link.connection.fell or "connection lost") + (f"; last output: {words}" if words else "")
 
     def _value(self, tool: Tool, result: CallToolResult) -> Any:
-        from bridge.mcp_repair import WRAPPED, WRITTEN
+        from bridge.mcp.repair import WRAPPED, WRITTEN
 
         if result.is_error:
             raise failure_of(result)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from bridge.errors import CatalogError
-from bridge.mcp_text import invisible, printable
+from bridge.mcp.text import invisible, printable
 from bridge.tools import Annotations, Handler, Tool
 
 if TYPE_CHECKING:

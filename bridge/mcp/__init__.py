@@ -4,7 +4,7 @@ Both return a `Server`: a description that an `Executor` opens. The SDK is impor
 not before. A server that is down takes nothing else down: its tools reject, and the next call tries to reach it again.
 
 A server's process gets HOME, LOGNAME, PATH, SHELL, TERM and USER, what `inherit_env` names, and `env`, and nothing else
-of the host's environment. It ends with the host, however the host ends (see `mcp_guard.py`).
+of the host's environment. It ends with the host, however the host ends (see `guard.py`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bridge.errors import ConfigurationError
-from bridge.mcp_result import Blob
-from bridge.mcp_server import Process, Remote, Server
-from bridge.mcp_text import invisible, secrets_of, shown_command
-from bridge.mcp_tools import Approval, Settings
+from bridge.mcp.result import Blob
+from bridge.mcp.server import Process, Remote, Server
+from bridge.mcp.text import invisible, secrets_of, shown_command
+from bridge.mcp.tools import Approval, Settings
 from bridge.tools import NAME_LENGTH
 
 if TYPE_CHECKING:

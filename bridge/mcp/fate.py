@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, assert_never
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from bridge import mcp_wire
 from bridge.errors import ToolError
-from bridge.mcp_text import printable
+from bridge.mcp import wire
+from bridge.mcp.text import printable
 
 if TYPE_CHECKING:
-    from bridge.mcp_owner import Link, Outcome
+    from bridge.mcp.owner import Link, Outcome
 
 TEXT: Final = 2_000  # characters of a server's own words
 UNKNOWN: Final = "Whether the call took effect is not known: look before calling it again."
@@ -27,12 +27,12 @@ _CUT: Final = ("SSE stream ", "Failed to parse ")
 
 def was_not_seen(outcome: Outcome) -> bool:
     """Whether the server surely did not see the call, because it did not know its session."""
-    return isinstance(outcome, MCPError) and mcp_wire.fate_of(outcome.data) == "session_gone"
+    return isinstance(outcome, MCPError) and wire.fate_of(outcome.data) == "session_gone"
 
 
 def aside_for_operator(outcome: Outcome) -> str:
     """What a failed call says to the operator alone, or nothing."""
-    return mcp_wire.aside_of(outcome.data) if isinstance(outcome, MCPError) else ""
+    return wire.aside_of(outcome.data) if isinstance(outcome, MCPError) else ""
 
 
 def failure(outcome: Outcome, link: Link, *, server: str, tool: str, ended: str) -> ToolError:
@@ -51,7 +51,7 @@ def failure(outcome: Outcome, link: Link, *, server: str, tool: str, ended: str)
         said = printable(str(outcome).split("\n")[0], 200)
         return ToolError("unknown_outcome", f"{tool} answered in a way that MCP does not allow ({said}). {UNKNOWN}")
     said = printable(outcome.message, TEXT, keep="\n\t")
-    fate = mcp_wire.fate_of(outcome.data)
+    fate = wire.fate_of(outcome.data)
     match fate:
         case None:
             if said.startswith(_CUT):

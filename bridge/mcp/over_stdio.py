@@ -23,9 +23,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
-from bridge import mcp_guard, mcp_wire
-from bridge.mcp_server import Process
-from bridge.mcp_text import Tail, printable
+from bridge.mcp import guard, wire
+from bridge.mcp.server import Process
+from bridge.mcp.text import Tail, printable
 
 CHUNK_BYTES: Final = 1 << 18
 GRACE_S: Final = 1.0  # for a server to end by itself once its stdin is closed, then once more after SIGTERM
@@ -77,7 +77,7 @@ class StdioConnection:
         unlaunched: Whether it could not even be started.
     """
 
-    def __init__(self, place: Process, warn: Callable[[str], None], *, line_bytes: int = mcp_wire.LINE_BYTES) -> None:
+    def __init__(self, place: Process, warn: Callable[[str], None], *, line_bytes: int = wire.LINE_BYTES) -> None:
         self.place = place
         self.line_bytes = line_bytes
         self.tail = Tail()
@@ -144,7 +144,7 @@ class StdioConnection:
         passed: tuple[int, ...] = ()
         if theirs is not None:
             passed = (theirs.fileno(),)
-            command = [sys.executable, "-I", "-S", mcp_guard.__file__, str(passed[0]), *command]
+            command = [sys.executable, "-I", "-S", guard.__file__, str(passed[0]), *command]
         return await anyio.open_process(
             command, env=dict(self.place.env), cwd=self.place.cwd, start_new_session=True, pass_fds=passed
         )
@@ -172,11 +172,11 @@ class StdioConnection:
         self, line: bytes, tail: bytes | None, into: MemoryObjectSendStream[SessionMessage | Exception]
     ) -> None:
         if tail is None:
-            found = mcp_wire.read(line)
+            found = wire.read(line)
         else:
             why = f"with more than {self.line_bytes:,} bytes: ask it for less"
-            answer = mcp_wire.unreadable(line, tail, why, "too_large")
-            found = mcp_wire.Read() if answer is None else mcp_wire.Read((answer,))
+            answer = wire.unreadable(line, tail, why, "too_large")
+            found = wire.Read() if answer is None else wire.Read((answer,))
             if answer is None:
                 self._warn(
                     f"a line of more than {self.line_bytes:,} bytes was dropped; it does not say which call it answers"
@@ -209,7 +209,7 @@ class StdioConnection:
                         ) as error:  # pydantic's, for what nests too deeply: it never left, others shall
                             if isinstance(item.message, JSONRPCRequest):
                                 said = f"the request has no JSON form: {type(error).__name__}"
-                                await into.send(SessionMessage(mcp_wire.error(item.message.id, "refused", said)))
+                                await into.send(SessionMessage(wire.error(item.message.id, "refused", said)))
                             continue
                         await process.stdin.send(text.encode() + b"\n")
             await self._fall("closed its stdin")
@@ -276,7 +276,7 @@ class _Lines:
             self._take(part)
             line = b"".join(self._parts)
             over = self._size > self._limit
-            found.append((line[: mcp_wire.EDGE_BYTES], line[-mcp_wire.EDGE_BYTES :]) if over else (line, None))
+            found.append((line[: wire.EDGE_BYTES], line[-wire.EDGE_BYTES :]) if over else (line, None))
             self._parts, self._size = [], 0
         self._take(rest)
         return found
@@ -286,7 +286,7 @@ class _Lines:
         self._parts.append(part)
         if self._size > self._limit:
             line = b"".join(self._parts)
-            edge = mcp_wire.EDGE_BYTES
+            edge = wire.EDGE_BYTES
             self._parts = [line[:edge], line[max(edge, len(line) - edge) :]]
 
 

@@ -17,11 +17,10 @@ import httpx2
 import mcp_types as types
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
-from bridge import mcp_wire
 from bridge.dialect import is_object
-from bridge.mcp import OAuth
-from bridge.mcp_server import Remote
-from bridge.mcp_text import printable
+from bridge.mcp import OAuth, wire
+from bridge.mcp.server import Remote
+from bridge.mcp.text import printable
 
 Token = Callable[[], Awaitable[str] | str]
 NOT_SENT: Final = (
@@ -65,14 +64,14 @@ class HttpConnection:
             auth=self._auth(),
             limits=httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=20),
         )
-        url, size = self.place.url, mcp_wire.LINE_BYTES
+        url, size = self.place.url, wire.LINE_BYTES
         async with client, streamable_http_client(url, http_client=client, max_sse_event_size=size) as streams:
             yield streams
 
     def _auth(self) -> httpx2.Auth | None:
         oauth = self.place.oauth
         if isinstance(oauth, OAuth):
-            from bridge.mcp_oauth import provider
+            from bridge.mcp.oauth import provider
 
             return provider(oauth, self.place.url, self._extend)
         return oauth if self.place.token is None else Bearer(self.place.token)
@@ -106,7 +105,7 @@ class Client(httpx2.AsyncClient):
         except httpx2.RequestError as error:
             return _answer(request, "lost", f"the connection to {_shown(request.url)} was lost: {_said(error)}")
         if body is None:
-            said = f"the server answered, but with more than {mcp_wire.LINE_BYTES:,} bytes: ask it for less"
+            said = f"the server answered, but with more than {wire.LINE_BYTES:,} bytes: ask it for less"
             return _answer(request, "too_large", said)
         return _judged(request, response, kind, body)
 
@@ -118,9 +117,9 @@ def _judged(request: httpx2.Request, response: httpx2.Response, kind: str, body:
         return _answer(request, "session_gone", "the server does not know this session any more")
     if status >= 500 or (status >= 400 and status != 404 and not _is_error(body)):
         # What never reached a tool is safe to try again; behind a 5xx anything may have happened.
-        fate: mcp_wire.Fate = "refused" if status < 500 else "lost"
+        fate: wire.Fate = "refused" if status < 500 else "lost"
         return _answer(request, fate, f"{_shown(request.url)} answered with HTTP status {status}{_hint(status)}")
-    found = mcp_wire.read(body).messages if kind == "application/json" and status < 400 else ()
+    found = wire.read(body).messages if kind == "application/json" and status < 400 else ()
     if len(found) == 1:
         body = found[0].model_dump_json(by_alias=True, exclude_unset=True).encode()
     headers = [
@@ -136,21 +135,21 @@ async def _body(response: httpx2.Response) -> bytes | None:
     try:
         async for part in response.aiter_bytes():
             size += len(part)
-            if size <= mcp_wire.LINE_BYTES:
+            if size <= wire.LINE_BYTES:
                 parts.append(part)
             elif not response.is_closed:
                 parts.clear()
                 # Ends the iteration too. Leaving it instead would leave its generators to the garbage collector.
                 await response.aclose()
     except Exception:
-        if size <= mcp_wire.LINE_BYTES:
+        if size <= wire.LINE_BYTES:
             raise
     finally:
         await response.aclose()
-    return b"".join(parts) if size <= mcp_wire.LINE_BYTES else None
+    return b"".join(parts) if size <= wire.LINE_BYTES else None
 
 
-def _answer(request: httpx2.Request, fate: mcp_wire.Fate, message: str, aside: str = "") -> httpx2.Response:
+def _answer(request: httpx2.Request, fate: wire.Fate, message: str, aside: str = "") -> httpx2.Response:
     """A response made here: the error of the request that was posted, or an empty one to a notification.
 
     Args:
@@ -166,7 +165,7 @@ def _answer(request: httpx2.Request, fate: mcp_wire.Fate, message: str, aside: s
     number = posted.get("id") if is_object(posted) and "method" in posted else None
     if number is None:
         return httpx2.Response(202, request=request)  # nobody waits for it; the next request meets the same trouble
-    text = mcp_wire.error(number, fate, message, aside=aside).model_dump_json(by_alias=True, exclude_unset=True)
+    text = wire.error(number, fate, message, aside=aside).model_dump_json(by_alias=True, exclude_unset=True)
     return httpx2.Response(200, headers={"content-type": "application/json"}, content=text.encode(), request=request)
 
 

@@ -18,9 +18,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 from pydantic import ValidationError
 
-from bridge import mcp_wire
 from bridge.dialect import is_list, is_object
-from bridge.mcp_text import depth, printable
+from bridge.mcp import wire
+from bridge.mcp.text import depth, printable
 
 Warn = Callable[[str], None]
 # What is used of a tool and of a result. The rest (icons are never fetched) is dropped, so that it can cost nothing.
@@ -28,9 +28,9 @@ TOOL_KEYS: Final = frozenset("name title description inputSchema outputSchema an
 RESULT_KEYS: Final = frozenset("content structuredContent isError resultType _meta".split())
 HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 UNDECLARED: Final = frozenset(["roots/list", "sampling/createMessage", "elicitation/create"])
-WRAPPED: Final = mcp_wire.MARK + "/wrapped"
+WRAPPED: Final = wire.MARK + "/wrapped"
 """Key in the `_meta` of a result whose structured content was wrapped here, only to get it past the SDK."""
-WRITTEN: Final = mcp_wire.MARK + "/written"
+WRITTEN: Final = wire.MARK + "/written"
 """The same, for structured content too deep for the SDK: it is JSON text in the one block of content."""
 SDK_DEPTH: Final = 200  # levels; the SDK serialises what it has read and stops at 255, with its own around it
 META_DEPTH: Final = 50  # levels of what carries no data

@@ -22,8 +22,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from bridge.mcp_repair import repaired
-from bridge.mcp_wire import aside_of
+from bridge.mcp.repair import repaired
+from bridge.mcp.wire import aside_of
 
 PAGES: Final = 100  # of one list of tools
 TOOLS: Final = 2_000  # of one server; more than any real one by a factor of ten

@@ -21,7 +21,7 @@ import msgspec
 from bridge import replies
 from bridge.dialect import is_object
 from bridge.errors import ToolError
-from bridge.mcp_text import depth, printable
+from bridge.mcp.text import depth, printable
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock

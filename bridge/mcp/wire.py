@@ -16,7 +16,7 @@ import mcp_types as types
 from mcp_types import JSONRPCError, JSONRPCMessage
 
 from bridge.dialect import is_list, is_object
-from bridge.mcp_text import well_formed
+from bridge.mcp.text import well_formed
 
 LINE_BYTES: Final = 32 << 20  # of one message; a longer one is an error for the call it answers
 EDGE_BYTES: Final = 256  # of an unreadable line, at each end, that are searched for the id it answers

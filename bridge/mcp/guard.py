@@ -1,6 +1,6 @@
 """Runs one MCP server as its child and sees to it that the server's process group ends with the host.
 
-Started by path (`python -I -S mcp_guard.py FD COMMAND ...`), so it imports nothing but a few built-in modules and is
+Started by path (`python -I -S guard.py FD COMMAND ...`), so it imports nothing but a few built-in modules and is
 ready in about 15 ms. `FD` is one end of a socket pair whose other end only the host has:
 
 - when the host is gone, killed with -9 included, that end reads as closed: the group gets SIGTERM, and SIGKILL a
