@@ -92,6 +92,8 @@ class Contender(ABC):
         assert process.stdout is not None
         line = await process.stdout.readline()
         self._left.append(process)
+        if not line:
+            raise Mismatch(f"{self.name}: its cold process printed nothing; what it said is above")
         return json.loads(line)
 
     async def _rate(self, workload: Workload) -> float:

@@ -22,6 +22,7 @@ class Sandbridge(Contender):
     """An open `Executor`, default limits and policy, one jailed process a program."""
 
     COLD: Final = """
+import asyncio
 from bridge import Executor
 
 def add(left: int, right: int) -> int:
