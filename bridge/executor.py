@@ -77,6 +77,7 @@ class Executor:
         self._warnings: dict[str, list[str]] = {}
         self._runs: dict[str, Run] = {}
         self._kept: OrderedDict[str, Result] = OrderedDict()
+        self._kept_bytes = 0
         self._tasks: TaskGroup | None = None
         self._open = False
         self._sync: ExitStack | None = None
@@ -309,8 +310,10 @@ class Executor:
 
     def _keep(self, handle: str, result: Result) -> None:
         self._kept[handle] = result
-        while len(self._kept) > KEPT_RUNS or sum(kept.usage.value_bytes for kept in self._kept.values()) > KEPT_BYTES:
-            self._kept.popitem(last=False)
+        self._kept_bytes += result.usage.value_bytes
+        while len(self._kept) > KEPT_RUNS or self._kept_bytes > KEPT_BYTES:
+            _, dropped = self._kept.popitem(last=False)
+            self._kept_bytes -= dropped.usage.value_bytes
 
     def _current(self) -> Gate:
         """The gate of the next run: rebuilt when a server changed its list; a run keeps the one it started with."""

@@ -187,7 +187,9 @@ class Sandbox:
         return None
 
     async def _make(self) -> Worker:
-        for attempt in range(3):
+        attempt = 0
+        while attempt < 3:
+            attempt += 1
             origin = await self._current()
             try:
                 born = await origin.make()
@@ -201,10 +203,14 @@ class Sandbox:
             except BaseException:
                 await self.bury(worker)
                 raise
+            if not reason and origin.retired:  # meanwhile: it has the address layout that may have been seen
+                await self.bury(worker)
+                attempt -= 1  # no fault of its own
+                continue
             if not reason:
                 return worker
             death = await self.bury(worker)
-            if attempt == 2 or "before it was ready" not in reason:
+            if attempt == 3 or "before it was ready" not in reason:
                 raise EngineUnavailable(f"a worker refused to serve: {reason} ({death.reason or death.outcome})")
         raise EngineUnavailable("no worker could be started: the zygote ended three times in a row")
 

@@ -248,3 +248,22 @@ async def test_a_program_that_is_cancelled_at_any_moment_leaves_nothing(sandbox:
     assert (await play(sandbox, "return 1")).value == 1
     await gone(sandbox)
     assert len(children()) == 1
+
+
+async def test_a_worker_that_was_made_while_its_zygote_was_retired_serves_no_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Sandbox(limits=SMALL, spares=0) as sandbox:
+        first = sandbox._origin
+        ready = Worker.ready
+
+        async def retired_meanwhile(worker: Worker) -> str:
+            reason = await ready(worker)
+            if worker.origin is first:
+                sandbox._retire(worker.origin)
+            return reason
+
+        monkeypatch.setattr(Worker, "ready", retired_meanwhile)
+        await sandbox.bury(sandbox._spares.popleft())  # the one that entering has left
+        async with sandbox.worker() as worker:
+            assert worker.origin is not first
