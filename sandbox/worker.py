@@ -66,8 +66,8 @@ class Engine:
         self.heap_bytes = jail.memory_plan(settings.memory_bytes).heap_bytes
         flags = engine.flags(heap_bytes=self.heap_bytes, jit=settings.jit)
         self.dll: ctypes.CDLL = engine.load(flags)
-        self.realm_text = realm.text()
-        self.digest = engine.digest(flags, self.realm_text, source.fingerprint())
+        self.realm_text, self.web_text = realm.text(), realm.web_text()
+        self.digest = engine.digest(flags, self.realm_text, self.web_text, source.fingerprint())
 
     def warm_up(self) -> None:
         """Touch the common paths once, so that children share the pages; leaves no isolate and no thread behind."""
@@ -88,7 +88,7 @@ class Realm:
             raise engine.JSError("the realm has no holder")
         self._holder = holder
         self._keys = {
-            name: self.isolate.key(name) for name in ("boot", "program", "inbox", "outbox", "rehearsal", "reset")
+            name: self.isolate.key(name) for name in ("boot", "program", "inbox", "outbox", "web", "rehearsal", "reset")
         }
 
     def put(self, name: str, value: bytes | engine.Handle) -> None:
@@ -96,6 +96,12 @@ class Realm:
 
     def take(self) -> bytes:
         return self.isolate.text(self._holder, self._keys["outbox"])
+
+    def install_web(self, text: str) -> None:
+        """Define the web's part, before any program text."""
+        install = self.isolate.evaluate(text)
+        assert isinstance(install, engine.Handle), "it is one function"
+        self.put("web", install)
 
     def rehearse(self) -> None:
         """Go once through what every program needs, so that its first touch of each page is paid by a spare."""
@@ -152,16 +158,18 @@ def serve(loaded: Engine, raised: jail.Raised, *, channel: int, parent: int) -> 
         line.send(encode(Broken(reason=reason)))
         os._exit(1)
     line.send(encode(Ready(walls=raised.walls, engine=engine.VERSION, digest=loaded.digest)))
-    run(made, line)
+    run(made, loaded.web_text, line)
 
 
-def run(made: Realm, channel: Channel) -> NoReturn:
+def run(made: Realm, web_text: str, channel: Channel) -> NoReturn:
     """Run one program: prepare its text, then waves out and replies in until the host ends the process."""
     start = decode_to_worker(channel.receive())
     if not isinstance(start, Start):
         os._exit(1)
     script = source.prepare(start.program, start.tools)
     if isinstance(script, source.Script):
+        if realm.needs_web(script.js):
+            made.install_web(web_text)
         function = compile_script(made.isolate, start.program, script)
         if isinstance(function, Threw):
             end(channel, Wave(warnings=list(script.notices), end=function))

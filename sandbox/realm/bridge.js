@@ -287,6 +287,7 @@ accessor('reset', () => {
   over = closed = false;
   ending = awaits = '';
 });
+accessor('web', (install) => { install(expose, uint32); }); // before any program text
 accessor('program', (f) => {
   let result;
   try { result = apply(f, undefined, []); } catch (e) { fail(e); return; }
