@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -230,8 +230,9 @@ def row(call: CallState) -> CallRow:
 
 def _as_made(call: CallState) -> Any:
     try:
-        return decode_value(bytes(call.made))
-    except ValueError:  # only a worker that is no longer ours makes such
+        made = cast("list[Any]", decode_value(bytes(call.made)))
+        return made[0] if len(made) == 1 else made or {}
+    except (ValueError, TypeError):  # only a worker that is no longer ours makes such
         return None
 
 

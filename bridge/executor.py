@@ -6,14 +6,14 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import anyio
 import anyio.from_thread
 
 from bridge import ending, replies
 from bridge.approval import Approver, Grants
-from bridge.errors import StateError, ToolError
+from bridge.errors import CatalogError, StateError, ToolError
 from bridge.gate import Gate, usable
 from bridge.policy import Policy
 from bridge.run import Run
@@ -59,7 +59,7 @@ class Executor:
         sandbox: Sandbox | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        given = list(tools)
+        given = checked_arguments(tools, policy, approver, limits)
         self.servers: list[Server] = [tool for tool in given if is_server(tool)]
         self._given = given
         self.policy = policy or Policy()
@@ -171,7 +171,8 @@ class Executor:
                 found.append(f"server {server.name} is down: {server.error}")
             found += [f"server {server.name}: {warning}" for warning in server.warnings]
             found += self._warnings.get(server.name, [])
-        return found
+        unmatched = self.policy.unmatched(entry.name for entry in self.catalog.entries)
+        return found + [f"a rule matches no tool: {pattern}" for pattern in unmatched]
 
     def instructions(self) -> str:
         """For the model: how to write a program, and the declarations of the catalog."""
@@ -346,6 +347,23 @@ def json_text(inputs: Any) -> tuple[bytes, int]:
         return replies.digits_kept(replies.encode(inputs))
     except ToolError:
         raise TypeError(f"inputs hold a {type(inputs).__name__} that has no JSON form") from None
+
+
+def checked_arguments(tools: Any, policy: Any, approver: Any, limits: Any) -> list[Any]:
+    """The tools as a list; what cannot be meant stops construction, in words."""
+    if isinstance(tools, (Tool, str)) or not isinstance(tools, Iterable):
+        raise TypeError(f"Executor takes a list of tools, not one {type(tools).__name__}: write Executor([...])")
+    for name, value, kind in (("policy", policy, Policy), ("limits", limits, Limits)):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"Executor({name}=) takes a {kind.__name__}, not a {type(value).__name__}")
+    if approver is not None and not callable(approver):
+        raise TypeError(f"Executor(approver=) takes a function of a list of requests: {type(approver).__name__}")
+    given: list[Any] = list(cast("Iterable[Any]", tools))
+    names = [tool.name for tool in given if is_server(tool)]
+    for name in names:
+        if names.count(name) > 1:
+            raise CatalogError(f"two servers are named {name!r}: rename one, for rules and grants go by the name")
+    return given
 
 
 def is_server(tool: Tool | Server | Callable[..., Any]) -> TypeIs[Server]:

@@ -210,7 +210,8 @@ class Run:
                 self.end = ending.cancelled()
             for call in self.calls.values():
                 if call.stage != "done":
-                    refuse(call, "cancelled", ToolError("cancelled", "the run ended"))
+                    outcome = "cancelled" if call.started is not None else "not_started"
+                    refuse(call, outcome, ToolError("cancelled", "the run ended"))
             self.gate.grants.forget(self.id)
             try:
                 self.result = ending.result(self)

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from bridge import ApprovalRequest, Approve, CatalogError, Executor, Policy, StateError, Tool, ask, deny
+from bridge import ApprovalRequest, Approve, CatalogError, Executor, Policy, StateError, Tool, ask, deny, mcp
 from bridge.run import Run
 from sandbox import Limits
 
@@ -158,3 +158,40 @@ def test_a_handler_that_cannot_be_called_stops_construction() -> None:
 
     with pytest.raises(CatalogError, match=r"tool 'x': handler takes \(\) -> 'None', but it is called with"):
         Tool(name="x", handler=handler)  # type: ignore[arg-type]  the mistake that is tested
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tools": Tool(name="a")}, "Executor takes a list of tools, not one Tool: write Executor([...])"),
+        ({"tools": [], "policy": [deny("a")]}, "Executor(policy=) takes a Policy, not a list"),
+        ({"tools": [], "limits": {"cpu_s": 1}}, "Executor(limits=) takes a Limits, not a dict"),
+        (
+            {"tools": [], "approver": Approve()},
+            "Executor(approver=) takes a function of a list of requests: Approve",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_stops_construction(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        Executor(**arguments)
+    assert str(caught.value) == message
+
+
+def test_two_servers_of_one_name_stop_construction() -> None:
+    with pytest.raises(CatalogError, match="two servers are named 's'"):
+        Executor([mcp.stdio("s", "a"), mcp.stdio("s", "b")])
+
+
+def test_a_rule_that_matches_no_tool_is_warned_about() -> None:
+    executor = Executor(Till().tools, policy=Policy([deny("payy")]))
+    assert executor.warnings == ["a rule matches no tool: payy"]
+
+
+async def test_a_call_that_nobody_approved_was_not_started() -> None:
+    till = Till()
+    async with Executor(till.tools, policy=Policy([ask("pay")])) as executor:
+        run = await paused_on_pay(executor)
+        await run.cancel()
+    assert run.result is not None
+    assert [row.outcome for row in run.result.calls] == ["not_started"]
