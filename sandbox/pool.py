@@ -267,6 +267,7 @@ class Sandbox:
     def _computes(self, worker: Worker) -> None:
         self._computing.add(worker)
         worker.alone = len(self._computing) == 1
+        worker.since = time.monotonic()
         self._last_step = time.monotonic()
         self._busy.set()
 

@@ -6,6 +6,7 @@ lock is trusted to be correct, not to be safe: V8 is assumed breakable, so the h
 
 from __future__ import annotations
 
+import contextlib
 import encodings.idna  # noqa: F401  # pyright: ignore[reportUnusedImport]  Python imports it late: not after the lock
 import os
 import re
@@ -146,6 +147,7 @@ def serve(loaded: Engine, raised: jail.Raised, *, channel: int, parent: int) -> 
     try:
         jail.before_isolate(walls, raised, channel=channel, parent=parent)
         channel = walls.channel if sys.platform == "linux" else channel
+        stay_on_one_core()
         made = Realm(loaded.dll, loaded.realm_text)
         reason = made.check(heap_bytes=loaded.heap_bytes, jit=settings.jit)
         if not reason:
@@ -159,6 +161,16 @@ def serve(loaded: Engine, raised: jail.Raised, *, channel: int, parent: int) -> 
         os._exit(1)
     line.send(encode(Ready(walls=raised.walls, engine=engine.VERSION, digest=loaded.digest)))
     run(made, loaded.web_text, line)
+
+
+def stay_on_one_core() -> None:
+    """Keep both threads of this process on one core: they take turns, and handing over between cores costs more.
+
+    The host lets a program that computes for long go where there is room (`Worker.watch`).
+    """
+    with contextlib.suppress(OSError, AttributeError):  # not on this platform, or not by this container
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
 def run(made: Realm, web_text: str, channel: Channel) -> NoReturn:
