@@ -14,8 +14,6 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
-import msgspec
-
 from sandbox.errors import LocalProtocolError, RemoteProtocolError
 from sandbox.limits import Limits
 from sandbox.messages import Broken, Deliver, FromWorker, Ready, Reply, Start, Threw, Wave
@@ -125,15 +123,3 @@ class Connection:
             raise RemoteProtocolError("an end with a code that only the host gives")
         if wave.end is not None and wave.more:
             raise RemoteProtocolError("an end with more to come")
-
-
-def parse_value(raw: msgspec.Raw) -> object:
-    """Decode JSON text that a worker made.
-
-    Raises:
-        RemoteProtocolError: It is no JSON, or nested deeper than the parser goes.
-    """
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"malformed value: {str(error)[:200]}") from None

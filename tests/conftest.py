@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import anyio.from_thread
 import pytest
 
 DATA = Path(__file__).parent / "data"
@@ -15,6 +17,13 @@ DATA = Path(__file__).parent / "data"
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both event loops: everything asynchronous must work on each."""
     return request.param
+
+
+@pytest.fixture(scope="module")
+def portal() -> Generator[anyio.from_thread.BlockingPortal]:
+    """An event loop in a thread of its own, for tests that share what is open on it."""
+    with anyio.from_thread.start_blocking_portal() as opened:
+        yield opened
 
 
 def cases(name: str) -> list[dict[str, Any]]:

@@ -19,12 +19,6 @@ LIMITS = Limits(cpu_s=2, wall_s=20, memory_bytes=64 << 20)
 
 
 @pytest.fixture(scope="module")
-def portal() -> Generator[anyio.from_thread.BlockingPortal]:
-    with anyio.from_thread.start_blocking_portal() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def shared(portal: anyio.from_thread.BlockingPortal) -> Generator[Sandbox]:
     with portal.wrap_async_context_manager(Sandbox(limits=LIMITS)) as sandbox:
         yield sandbox

@@ -19,12 +19,6 @@ LIMIT_OF_KIND = {"limit:memory": "memory_bytes", "limit:cpu": "cpu_s", "limit:ti
 
 
 @pytest.fixture(scope="module")
-def portal() -> Generator[anyio.from_thread.BlockingPortal]:
-    with anyio.from_thread.start_blocking_portal() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def shared(portal: anyio.from_thread.BlockingPortal) -> Generator[Sandbox]:
     """One sandbox for all attacks: what one leaves behind would meet the next."""
     with portal.wrap_async_context_manager(Sandbox(limits=SMALL)) as sandbox:
