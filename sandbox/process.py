@@ -34,6 +34,8 @@ SELECTABLE: Final = 1024  # FD_SETSIZE: what select() can look at
 SPREAD_S: Final = 0.02  # of computing; from then on the other cores are worth more than a fast handover
 DYING_S: Final = 1.0
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+# Nothing inside a worker can send these: the filter lets a process send itself nothing but SIGABRT.
+FROM_OUTSIDE: Final = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 # A table that doubles makes V8 give up when its heap is half full: "at the limit" begins there.
 AT_LIMIT: Final = 0.5
 
@@ -45,11 +47,15 @@ class Death:
     Attributes:
         outcome: `exceeded` (then `limit` says what), `crashed`, `violation` or `cancelled`.
         reason: For an operator; holds nothing that the worker said.
+        outside: A signal ended it that neither we, nor a limit, nor the program can have caused: somebody killed it or
+            its zygote, or the machine ran out of memory. The same program may well complete in another worker. False
+            wherever that is not certain, as where the filter of system calls does not stand.
     """
 
     outcome: Literal["exceeded", "crashed", "violation", "cancelled"]
     limit: LimitName | None = None
     reason: str = ""
+    outside: bool = False
 
 
 Why = LimitName | Literal["protocol", "cancelled", "over"]
@@ -80,6 +86,7 @@ class Worker:
         self._cpu_spent = 0.0
         self._closed = False
         self._lost = False  # its end of the channel closed without our doing
+        self._ended_alone = False  # and it was dead before we killed it
 
     def __repr__(self) -> str:
         return f"<Worker {self.pid} {self._connection.state}{' computing' if self.computing else ''}>"
@@ -151,6 +158,7 @@ class Worker:
             if self._lost and self._born.pidfd >= 0:
                 with anyio.move_on_after(DYING_S):  # its end of the channel closed: let it die of what it died of
                     await anyio.wait_readable(self._born.pidfd)
+                    self._ended_alone = True
             self.kill("over")
             self._born.channel.close()
             self._closed = True
@@ -174,14 +182,18 @@ class Worker:
             return Death("exceeded", "cpu_s")
         if ended.signal == signal.SIGSYS:
             return Death("violation", None, "it made a system call that no program needs")
-        if ended.signal == signal.SIGKILL and self._cpu_spent >= self._bound.cpu_s:
+        cpu_spent = max(self._cpu_spent, ended.cpu_s - self._cpu_at_ready)
+        if ended.signal == signal.SIGKILL and cpu_spent >= self._bound.cpu_s:
             return Death("exceeded", "cpu_s")  # RLIMIT_CPU, behind a blocked SIGPROF
         grown = max(self.peak_bytes, ended.memory_bytes) - self.memory_at_ready
         aborted = (signal.SIGTRAP, signal.SIGABRT, signal.SIGILL, signal.SIGSEGV, signal.SIGBUS)
         if ended.signal in aborted and grown >= self._bound.memory_bytes * AT_LIMIT:
             return Death("exceeded", "memory_bytes")
         if ended.signal is not None:
-            return Death("crashed", None, f"ended by {signal.Signals(ended.signal).name}")
+            name = signal.Signals(ended.signal).name
+            within = cpu_spent < self._bound.cpu_s and grown < self._bound.memory_bytes * AT_LIMIT
+            sure = self._ended_alone and within and self.walls.get("seccomp") == ""
+            return Death("crashed", None, f"ended by {name}", outside=sure and name in FROM_OUTSIDE)
         return Death("crashed", None, f"ended without a result (status {ended.status})")
 
     # ---- what it uses ---------------------------------------------------------------------------------------------

@@ -329,9 +329,10 @@ def signals_as_new() -> None:
     """Undo what a host ignores or blocks, for exec and fork pass that on.
 
     An ignored SIGPROF would be no CPU limit, and an ignored SIGCHLD leaves nothing to wait for: no usage, no status.
+    Python makes an exception of SIGINT, which then reads like a worker that gave up.
     """
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in (signal.SIGPROF, signal.SIGCHLD, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 

@@ -123,8 +123,49 @@ async def ended_by(sandbox: Sandbox, act: Callable[[Worker], Any], program: str,
 
 async def test_a_worker_killed_while_it_computes_has_crashed_and_the_next_program_runs(sandbox: Sandbox) -> None:
     death = await ended_by(sandbox, lambda worker: os.kill(worker.pid, signal.SIGKILL), "for (;;);")
-    assert death == Death("crashed", None, "ended by SIGKILL")
+    assert death == Death("crashed", None, "ended by SIGKILL", outside=True)
     assert (await play(sandbox, "return 1")).value == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+async def test_a_worker_that_somebody_ends_politely_was_ended_from_outside(
+    number: signal.Signals, sandbox: Sandbox
+) -> None:
+    death = await ended_by(sandbox, lambda worker: os.kill(worker.pid, number), "for (;;);")
+    assert death == Death("crashed", None, f"ended by {number.name}", outside=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTRAP, signal.SIGUSR1])
+async def test_a_signal_that_a_broken_engine_may_cause_is_not_from_outside(
+    number: signal.Signals, sandbox: Sandbox
+) -> None:
+    death = await ended_by(sandbox, lambda worker: os.kill(worker.pid, number), "for (;;);")
+    assert death == Death("crashed", None, f"ended by {number.name}", outside=False)
+
+
+async def test_a_worker_killed_at_its_memory_is_not_ended_from_outside(sandbox: Sandbox) -> None:
+    def once_grown(worker: Worker) -> None:
+        while worker.memory() - worker.memory_at_ready < SMALL.memory_bytes * 0.6:
+            assert not worker.gone
+        os.kill(worker.pid, signal.SIGKILL)
+
+    program = "const kept = []; for (let n = 0; n < 44; n++) kept.push(new Uint8Array(1 << 20).fill(1)); for (;;);"
+    death = await ended_by(sandbox, once_grown, program)
+    assert death == Death("crashed", None, "ended by SIGKILL", outside=False)
+
+
+async def test_without_the_filter_nobody_knows_who_ended_a_worker(sandbox: Sandbox) -> None:
+    def unfiltered(worker: Worker) -> None:
+        worker.walls["seccomp"] = "the kernel has none"
+        os.kill(worker.pid, signal.SIGKILL)
+
+    assert await ended_by(sandbox, unfiltered, "for (;;);") == Death("crashed", None, "ended by SIGKILL")
+
+
+async def test_what_we_end_is_not_ended_from_outside(sandbox: Sandbox) -> None:
+    async with sandbox.worker() as worker:
+        worker._lost = True  # pyright: ignore[reportPrivateUsage]  a worker that closes its channel and lives on
+        assert await sandbox.bury(worker) == Death("crashed", None, "ended by SIGKILL", outside=False)
 
 
 async def test_a_worker_killed_while_it_waits_has_crashed_and_the_next_program_runs(sandbox: Sandbox) -> None:
@@ -133,7 +174,7 @@ async def test_a_worker_killed_while_it_waits_has_crashed_and_the_next_program_r
         assert wave is not None
         os.kill(worker.pid, signal.SIGKILL)
         assert await sandbox.deliver(worker, 0, [], 5) is None
-        assert await sandbox.bury(worker) == Death("crashed", None, "ended by SIGKILL")
+        assert await sandbox.bury(worker) == Death("crashed", None, "ended by SIGKILL", outside=True)
     assert (await play(sandbox, "return 1")).value == 1
 
 
@@ -155,7 +196,7 @@ async def test_a_zygote_that_is_killed_takes_its_programs_along_and_no_other(san
         worker.origin.process.kill()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  a zygote
 
     death = await ended_by(sandbox, kill_zygote, "for (;;);")
-    assert death.outcome == "crashed"
+    assert death == Death("crashed", None, "ended by SIGKILL", outside=True)
     assert (await play(sandbox, "return 1")).value == 1
 
 
