@@ -1,0 +1,173 @@
+"""The code tool of an agent loop: what a model is offered, and how its calls become programs and direct calls.
+
+No vendor's wire is known here. A provider turns a response into `ModelCall`s, gives them to `CodeTool.answer`, and
+sends what comes back under the same ids. Answers, pauses and bounds are loop.py's, tools beside it offers.py's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from bridge.direct import ToolCall
+from bridge.errors import ConfigurationError, ToolError
+from bridge.loop import (
+    TURNS,
+    Answered,
+    Bounds,
+    Direct,
+    LoopError,
+    ModelCall,
+    Part,
+    Program,
+    Refused,
+    RepeatedFailure,
+    Step,
+    TurnsExceeded,
+    begin,
+    read_arguments,
+)
+from bridge.offers import NAME_LENGTH, DirectTool, offered, vendor_names
+from bridge.text import shown, visible
+
+if TYPE_CHECKING:
+    from bridge.executor import Executor
+    from bridge.run import Run
+    from sandbox import Limits
+
+__all__ = [
+    "SCHEMA",
+    "SHORT",
+    "TOOL_NAME",
+    "TURNS",
+    "Answered",
+    "Bounds",
+    "CodeTool",
+    "DirectTool",
+    "LoopError",
+    "ModelCall",
+    "RepeatedFailure",
+    "Step",
+    "TurnsExceeded",
+    "read_arguments",
+    "vendor_names",
+]
+
+TOOL_NAME: Final = "run_program"
+SHORT: Final = "Runs one JavaScript program that calls tools, and gives back what it returns or prints."
+SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"program": {"type": "string", "description": "The whole program, as plain JavaScript text."}},
+    "required": ["program"],
+    "additionalProperties": False,
+}
+_OTHER_NAMES: Final = ("code", "javascript", "script", "source", "js")  # what models call the property instead
+
+
+class CodeTool:
+    """The code tool of one conversation, and the tools beside it. What it offers stays the same for its whole life.
+
+    Args:
+        executor: Open; runs the programs and judges every call.
+        direct: True: every tool whose `callers` include `direct` is offered beside the code tool; or the names and
+            patterns (`github.*`) of those that are.
+        name: Of the code tool.
+        inputs, limits, context: Of every program, as for `Executor.start`.
+
+    Attributes:
+        schema: JSON Schema of the arguments; `program` is the first property.
+        instructions: How to write a program, and the declarations. `description` is a short text (`SHORT`) followed by
+            them, for vendors that take long descriptions.
+        direct: The tools beside it, in catalog order.
+        runs: Every run so far, in the order in which they were started.
+
+    Raises:
+        ConfigurationError: `direct` names a tool that is not there or that only programs may call.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        direct: bool | Iterable[str] = False,
+        name: str = TOOL_NAME,
+        inputs: Any = None,
+        limits: Limits | None = None,
+        context: Any = None,
+    ) -> None:
+        if not re.fullmatch(rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH}}}", name):
+            raise ConfigurationError(f"the code tool cannot be named {name!r}: 1 to 64 letters, digits, _ and -")
+        self.executor = executor
+        self.name = name
+        self.schema = SCHEMA
+        self.instructions = executor.instructions()
+        self.description = f"{SHORT}\n\n{self.instructions}"
+        self.direct = offered(executor.catalog, direct, taken={name})
+        self.runs: list[Run] = []
+        self._by_name = {tool.name: tool for tool in self.direct}
+        self._of_programs: dict[str, Any] = {"inputs": inputs, "limits": limits, "context": context}
+        self._of_calls: dict[str, Any] = {"limits": limits, "context": context}
+
+    def program_of(self, call: ModelCall) -> str:
+        """The program in a call of the code tool.
+
+        Raises:
+            ToolError: `invalid_arguments`; the text tells the model what to send instead.
+        """
+        if call.program is not None:
+            return call.program
+        given = read_arguments(call)
+        if isinstance(given, str):
+            return given
+        if isinstance(given, dict):
+            properties = cast("dict[str, Any]", given)
+            for key in ("program", *_OTHER_NAMES):
+                if isinstance(properties.get(key), str):
+                    return properties[key]
+            lines = properties.get("program")
+            if isinstance(lines, list) and all(isinstance(line, str) for line in cast("list[Any]", lines)):
+                return "\n".join(cast("list[str]", lines))  # some models send long text so
+        text = f'{self.name} takes {{"program": "<JavaScript text>"}}, not {shown(given, 80)}: send the whole program'
+        raise ToolError("invalid_arguments", text)
+
+    async def answer(self, calls: Sequence[ModelCall]) -> Step:
+        """Answer all tool calls of one response, together; returns when all are, or when the rest waits for people.
+
+        A failure of a program or a call is an answer, never an exception.
+
+        Raises:
+            SandboxError: V8 or the walls are not there: an operator's fault.
+        """
+        parts: list[Part] = []
+        beside: list[tuple[ModelCall, ToolCall]] = []
+        for call in calls:
+            try:
+                if call.name == self.name:
+                    parts.append(Program(call, self.program_of(call), self._of_programs))
+                else:
+                    beside.append((call, self._direct_call(call)))
+            except ToolError as error:
+                parts.append(Refused(call, error))
+        if beside:
+            parts.append(Direct([call for call, _ in beside], [made for _, made in beside], **self._of_calls))
+        return await self.begin(calls, parts)
+
+    async def begin(self, calls: Sequence[ModelCall], parts: Sequence[Part]) -> Step:
+        """Start what a provider has made of the calls by itself, and keep its runs."""
+        step = await begin(self.executor, calls, parts)
+        self.runs += step.runs
+        return step
+
+    def _direct_call(self, call: ModelCall) -> ToolCall:
+        tool = self._by_name.get(call.name)
+        if tool is None:
+            names = ", ".join([self.name, *list(self._by_name)[:20]])
+            name = visible(call.name)[:80]
+            if any(call.name in (entry.name, entry.expression) for entry in self.executor.catalog.entries):
+                text = (
+                    f"{name} is not to be called by itself: write a program that calls it, and give it to {self.name}"
+                )
+                raise ToolError("denied", text)
+            raise ToolError("unknown_tool", f"there is no tool {name!r} to call by itself; there is: {names}")
+        return ToolCall(tool.entry.name, tool.arguments(read_arguments(call)))
