@@ -58,7 +58,7 @@ def offered(catalog: Catalog, direct: bool | Iterable[str], taken: set[str]) -> 
                 raise ConfigurationError(f"direct={pattern!r} fits no tool with the caller `direct`; those: {there}")
         may = [entry for entry in may if any(_named(entry, pattern) for pattern in patterns)]
     names = vendor_names([entry.name for entry in may], taken)
-    return tuple(_direct_tool(entry, names[entry.name]) for entry in may)
+    return tuple(offer(entry, names[entry.name]) for entry in may)
 
 
 def vendor_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
@@ -82,7 +82,8 @@ def _named(entry: Entry, pattern: str) -> bool:
     return any(wildcard(pattern, form) for form in (entry.name, entry.expression))
 
 
-def _direct_tool(entry: Entry, name: str) -> DirectTool:
+def offer(entry: Entry, name: str) -> DirectTool:
+    """One tool as it is offered under a name."""
     schema, wrapped = entry.tool.input_schema, False
     if not Document(schema).takes_object():
         inner = _moved(schema, f"/properties/{_WRAPPED}")
