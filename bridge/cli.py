@@ -124,6 +124,9 @@ def run(
     no_approver: Annotated[
         bool, typer.Option("--no-approver", help="Pause on what is to be asked, never ask.")
     ] = False,
+    count_tokens: Annotated[
+        bool, typer.Option("--tokens", help="Count the context in tokens, too: takes half a second more.")
+    ] = False,
 ) -> int:
     """Run a program: 0 completed, 1 failed, 2 usage or configuration, 3 paused."""
     given_rules: dict[Kind, list[str] | None] = {"allow": allow, "ask": ask, "deny": deny}
@@ -132,6 +135,10 @@ def run(
     ]
     settings = config.load(_chosen(config_file), mcp or (), rules=rules, limits=limit or (), jit=jit)
     program, values = _program(file), _inputs(given or [], inputs)
+    if count_tokens:
+        from bridge import tokens
+
+        tokens.load()
     told = screen.Screen()
     told.warn(settings.warnings)
     approver: Approver | None = None

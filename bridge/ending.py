@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from bridge.calls import CallState
+from bridge.ledger import Traffic
 from bridge.results import CallRow, Failure, Result, Status, decode_value, finish
 from sandbox import Death, LimitName, Limits, Notice, Returned, Threw, Usage
 
@@ -206,6 +207,12 @@ def assemble(run: Run, end: Ending, notices: list[Notice]) -> Result:
         pending=run.pending,
         approvals=run.approvals,
         handle=None if end.status == "paused" else run.id,  # of a run that goes on nothing is kept yet
+        traffic=Traffic(
+            catalog=run.gate.catalog,
+            replies={call.id: call.text for call in calls if call.text},
+            levels={call.id: run.levels.of[call.number] for call in calls},
+            cap_bytes=run.limits.output_bytes,
+        ),
     )
 
 

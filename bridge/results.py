@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from bridge.approval import canonical
+from bridge.ledger import Ledger, Traffic, account
 from bridge.render import Parts, render
 from sandbox import Notice
 
@@ -88,35 +89,6 @@ class PendingCall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolBytes:
-    """Traffic of one tool in one run."""
-
-    calls: int = 0
-    argument_bytes: int = 0
-    reply_bytes: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ledger:
-    """Bytes that a model calling the same tools directly would have had in its context, against what it has now.
-
-    A count of what happened, not a promise: `saved_bytes` is negative where the program cost more. Replies taken over
-    from an earlier run are not counted: they were in its ledger.
-
-    Attributes:
-        tool_bytes: Arguments and replies (or errors) of all calls.
-        program_bytes, text_bytes: What the model wrote and reads instead.
-        by_tool: By full name, in order of first use.
-    """
-
-    tool_bytes: int
-    program_bytes: int
-    text_bytes: int
-    saved_bytes: int
-    by_tool: Mapping[str, ToolBytes]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Result:
     """The outcome of a run, or its state at a pause. Plain JSON data throughout.
 
@@ -164,8 +136,9 @@ class Result:
         data["emitted"] = list(self.emitted)
         for name in ("images", "logs"):
             data[name] = [msgspec.to_builtins(each) for each in data[name]]
-        for name in ("error", "usage", "ledger"):
+        for name in ("error", "usage"):
             data[name] = msgspec.to_builtins(data[name])
+        data["ledger"] = self.ledger.to_data()
         return data
 
     def to_json(self) -> str:
@@ -201,6 +174,7 @@ def finish(
     pending: Sequence[CallState | PendingCall],
     approvals: Sequence[ApprovalRequest],
     handle: str | None,
+    traffic: Traffic | None = None,
 ) -> Result:
     """Make a `Result` of everything that a run left. Raises nothing, whatever the program returned.
 
@@ -208,6 +182,7 @@ def finish(
         value_json: The value as the worker sent it; None where there is none. One that cannot be read as JSON becomes
             None, with the warning `value_unreadable`.
         handle: What the host keeps the whole under, should it be needed.
+        traffic: What the ledger wants to know beyond the rows.
     """
     warnings = list(notices)
     value: Any = None
@@ -255,30 +230,7 @@ def finish(
         logs=tuple(logs),
         calls=tuple(rows),
         usage=dataclasses.replace(usage, output_bytes=len(text.encode()), value_bytes=len(value_json or b"")),
-        ledger=account(rows, program, text),
-    )
-
-
-def account(rows: Iterable[CallRow], program: str, text: str) -> Ledger:
-    """The ledger of one run."""
-    by_tool: dict[str, ToolBytes] = {}
-    for row in rows:
-        if row.reused:
-            continue
-        so_far = by_tool.get(row.tool, ToolBytes())
-        by_tool[row.tool] = ToolBytes(
-            calls=so_far.calls + 1,
-            argument_bytes=so_far.argument_bytes + row.argument_bytes,
-            reply_bytes=so_far.reply_bytes + (row.reply_bytes or len(row.error.encode("utf-8", "replace"))),
-        )
-    tool_bytes = sum(each.argument_bytes + each.reply_bytes for each in by_tool.values())
-    program_bytes, text_bytes = len(program.encode("utf-8", "replace")), len(text.encode("utf-8", "replace"))
-    return Ledger(
-        tool_bytes=tool_bytes,
-        program_bytes=program_bytes,
-        text_bytes=text_bytes,
-        saved_bytes=tool_bytes - program_bytes - text_bytes,
-        by_tool=by_tool,
+        ledger=account(rows, program, text, traffic),
     )
 
 

@@ -28,6 +28,7 @@ from bridge.events import (
     TextEmitted,
 )
 from bridge.gate import Gate, new_call, refusal, refuse
+from bridge.ledger import Levels
 from bridge.output import Output
 from bridge.people import People
 from bridge.replies import fitting
@@ -94,6 +95,7 @@ class Run:
         self.largest_frame = 0
         self.most_in_flight = 0
         self.timers = Timers()
+        self.levels = Levels()
         self.heard: frozenset[int] = frozenset()
         self.left_behind: frozenset[int] = frozenset()  # calls that nobody awaited when the program ended
         self.end: ending.Ending | None = None
@@ -259,6 +261,7 @@ class Run:
                 replies = await self._next_replies()
             if self.end is not None or replies is None:
                 return
+            self.levels.delivered(replies)
             wave = await self._sandbox.deliver(worker, now_ms(), replies)
         self.end = ending.died(await self._sandbox.bury(worker), limits, self)
 
@@ -272,6 +275,7 @@ class Run:
         self._awaits = wave.awaits
         self.timers.take(wave)
         self._ready = [one for one in self._ready if not isinstance(one, Fired) or one.id not in wave.cleared]
+        self.levels.made(call.id for call in wave.calls)
         calls = [self._add_call(call) for call in wave.calls]
         if wave.end is not None:
             self.heard = frozenset(wave.heard)

@@ -139,11 +139,7 @@ def summary(result: Result, asked: set[str]) -> list[str]:
     calls = plural(len(result.calls), "call") + (f" ({', '.join(named)})" if named else "")
     lines = [f"{calls} in {result.usage.wall_s:.2f} s, {result.usage.cpu_s:.2f} s of CPU time"]
     if result.calls:
-        kept = sum(each.reply_bytes for each in result.ledger.by_tool.values())
-        read = result.ledger.text_bytes
-        lines.append(
-            f"tool results: {kept:,} bytes stayed out of the model's context, which gets {read:,} bytes of text"
-        )
+        lines.append(result.ledger.line())
     if asked:
         words = {"approve": "approved", "edit": "edited", "answer": "answered", "deny": "denied"}
         verdicts = Counter(words.get(row.decision, "open") for row in result.calls if row.id in asked)

@@ -81,10 +81,17 @@ def test_a_run_prints_what_the_model_reads_and_says_on_stderr_what_it_cost(folde
     program = "const all = await Promise.all([1, 2, 3].map(number => tools.order({number}))); return all.length"
     done = command(folder, "run", "p.js", program=program)
     assert (done.returncode, done.stdout) == (0, "[sandbridge] completed; 3 calls\n3\n")
-    assert timed(done.stderr) == (
-        "3 calls (order 3) in 0 s, 0 s of CPU time\n"
-        "tool results: 3,066 bytes stayed out of the model's context, which gets 33 bytes of text\n"
+    first, second, last = timed(done.stderr).split("\n")
+    assert (first, last) == ("3 calls (order 3) in 0 s, 0 s of CPU time", "")
+    assert re.fullmatch(r"context: [\d,]+ bytes with the program, [\d,]+ by direct parallel calls: \d+% less", second)
+
+
+def test_the_context_is_counted_in_tokens_when_asked_for(folder: Path):
+    done = command(
+        folder, "run", "p.js", "--tokens", "--json", program="return (await tools.order({number: 7})).number"
     )
+    ledger = json.loads(done.stdout)["ledger"]
+    assert 0 < ledger["in_tokens"]["program"]["total"] < ledger["in_bytes"]["program"]["total"]
 
 
 def test_json_stands_alone_on_stdout(folder: Path):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.results import CallRow, Failure, Ledger, PendingCall, Result, ToolBytes, decode_value, finish
+from bridge.results import CallRow, Failure, PendingCall, Result, decode_value, finish
 from sandbox import Image, Limits, Log, Notice, Usage
 
 
@@ -192,28 +192,3 @@ def test_a_pause_has_what_it_waits_for_as_plain_data() -> None:
 def test_usage_knows_the_bytes_of_value_and_text() -> None:
     result = finished(value_json=b'"\xc3\xa9"', usage=Usage(calls=3))
     assert result.usage == Usage(calls=3, value_bytes=4, output_bytes=len(result.text.encode()))
-
-
-def test_the_ledger_counts_what_tools_moved_against_what_the_model_wrote_and_read() -> None:
-    rows = [
-        row(argument_bytes=10, reply_bytes=1000),
-        row(tool="mail/send", argument_bytes=5, outcome="failed", error="NO: é"),
-        row(argument_bytes=20, reply_bytes=2000),
-        row(argument_bytes=99, reply_bytes=9999, reused=True),
-    ]
-    result = finished(value_json=b"1", rows=rows, program="return é")
-    text_bytes = len(result.text.encode())
-    assert result.ledger == Ledger(
-        tool_bytes=3041,
-        program_bytes=9,
-        text_bytes=text_bytes,
-        saved_bytes=3041 - 9 - text_bytes,
-        by_tool={
-            "echo": ToolBytes(calls=2, argument_bytes=30, reply_bytes=3000),
-            "mail/send": ToolBytes(calls=1, argument_bytes=5, reply_bytes=6),
-        },
-    )
-
-
-def test_the_ledger_shows_losses_too() -> None:
-    assert finished(program="return 1", value_json=b"1").ledger.saved_bytes < 0
