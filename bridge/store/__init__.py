@@ -16,7 +16,9 @@ SQLite: write-ahead log with `synchronous=FULL`, so a commit is appended to `FIL
 returns (on macOS with F_FULLFSYNC); the database file itself is fsynced at checkpoints, before the log is used anew.
 The directory is fsynced when the file is created, and by SQLite when the log is. A killed process loses nothing that
 was acknowledged, and neither does a power loss on a disk that honours fsync. A new file is readable by its owner only
-(0600), and its log has the file's mode. Not for network file systems: all processes must be on one host.
+(0600), and its log has the file's mode. Not for network file systems: all processes must be on one host. Where several
+processes write to one file, SQLite before 3.51.3 (3.50.7, 3.44.6) can in rare cases damage it (its "WAL-reset bug":
+one process checkpoints while another begins the log anew); the threads of one process cannot, they write in turn.
 PostgreSQL: a commit returns when its log is flushed, which needs `fsync`, `full_page_writes` and `synchronous_commit`
 (any value but `off`); each new connection looks, and a server without them is refused. Whether a failover loses commits
 is the server's `synchronous_standby_names`.

@@ -1,7 +1,8 @@
 """From a URL to transactions: which databases there are, when a commit is durable, how failures read.
 
 The one place that knows a dialect. SQLite's write transactions begin IMMEDIATE, so that none fails half-way because it
-read before it wrote; within a process they queue for a lock, because SQLite itself only polls.
+read before it wrote; within a process they queue for a lock, because SQLite itself only polls. What an engine says
+(`__cause__`, logs) has statements without their parameters: those are journals.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Database:
                     migrate(connection, steps)
         except (BridgeError, OSError) as error:
             self.close()
-            raise ConfigurationError(f"{self.name} cannot be used as a store: {_bare(error, self.name)}") from error
+            raise ConfigurationError(f"{self.name} cannot be used: {_bare(error, self.name)}") from error
 
     @contextlib.contextmanager
     def reading(self) -> Generator[Connection]:
@@ -96,7 +97,7 @@ def _engine(url: str) -> tuple[str, Engine, bool]:
         return "the store in memory", _sqlite("sqlite://", poolclass=StaticPool), True
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
         raise ConfigurationError(f"store is no URL of a database: it must be {_FORMS}") from None
     dialect, _, driver = parsed.drivername.partition("+")
     if dialect == "sqlite" and driver in ("", "pysqlite"):
@@ -107,20 +108,21 @@ def _engine(url: str) -> tuple[str, Engine, bool]:
 
 
 def _file(url: URL) -> tuple[str, Engine, bool]:
-    if url.host is not None or url.query or url.database in (None, "", ":memory:"):
-        raise ConfigurationError(
-            "store names no file, or has options, which SQLite takes none of: it must be " + _FORMS
-        )
-    path = Path(url.database).resolve()  # now: the working directory may change
+    if url.host is not None or url.query or url.database in (None, "", ":memory:") or "\0" in url.database:
+        raise ConfigurationError(f"store names no file, or has options, and SQLite takes none: it must be {_FORMS}")
+    path = Path(url.database).absolute()  # now: the working directory may change
     name = f"the store {shown(path)}"
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"{name} cannot be made: there is no directory {shown(path.parent)}")
     try:
+        path = path.resolve()
         _create(path)
     except OSError as error:
         raise ConfigurationError(
-            f"{name} cannot be made: {error.strerror}; the directory must be writable, for the log beside the file too"
+            f"{name} cannot be made: {error.strerror}: its directory must exist and be writable"
         ) from error
+    if path.is_dir():
+        raise ConfigurationError(f"{name} cannot be used: it is a directory; name a file in it")
+    if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
+        raise ConfigurationError(f"{name} cannot be used: file and directory must be writable, its log lies beside it")
     return name, _sqlite(URL.create("sqlite", database=str(path)), max_overflow=-1), False
 
 
@@ -138,7 +140,9 @@ def _create(path: Path) -> None:
 
 
 def _sqlite(url: str | URL, **pool: Any) -> Engine:
-    engine = create_engine(url, connect_args={"check_same_thread": False, "timeout": BUSY_S}, **pool)
+    engine = create_engine(
+        url, connect_args={"check_same_thread": False, "timeout": BUSY_S}, hide_parameters=True, **pool
+    )
 
     def begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get("sandbridge_writes")
@@ -170,7 +174,7 @@ def _postgresql(url: URL) -> tuple[str, Engine, bool]:
     name = f"the store postgresql://{shown(where)}"  # never the user's name, password or options
     try:
         # A pooled connection that the server has closed meanwhile is noticed before a transaction begins on it.
-        engine = create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        engine = create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, hide_parameters=True)
     except ImportError as error:
         raise ConfigurationError(
             f"{name} needs psycopg ({error}): install it with `pip install 'sandbridge[postgresql]'`"
@@ -209,7 +213,7 @@ def _reason(error: SQLAlchemyError) -> str:
     text = " ".join(str(said).split())
     if "database is locked" in text:
         return f"another process has been writing for more than {BUSY_S} s"
-    return shown(text) or type(said).__name__
+    return shown(text, 500) or type(said).__name__
 
 
 def _bare(error: Exception, name: str) -> str:

@@ -90,10 +90,10 @@ class RunRow:
     outcome: str
 
 
-def shown(text: object) -> str:
-    """A name that somebody else wrote, safe to print and short enough to read."""
+def shown(text: object, characters: int = LONGEST_NAME) -> str:
+    """What somebody else wrote, safe to print and short enough to read."""
     whole = escape(str(text))
-    return whole if len(whole) <= LONGEST_NAME else f"{whole[:LONGEST_NAME]}..."
+    return whole if len(whole) <= characters else f"{whole[:characters]}..."
 
 
 def name(what: str, text: object) -> str:
