@@ -28,7 +28,7 @@ from bridge.loop import (
     begin,
     read_arguments,
 )
-from bridge.offers import NAME_LENGTH, DirectTool, offered, vendor_names
+from bridge.offers import NAME_LENGTH, DirectTool, chosen, offered, vendor_names
 from bridge.text import shown, visible
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class CodeTool:
         self.schema = SCHEMA
         self.instructions = executor.instructions()
         self.description = f"{SHORT}\n\n{self.instructions}"
-        self.direct = offered(executor.catalog, direct, taken={name})
+        self.direct = offered(chosen(executor.catalog, direct), taken={name})
         self.runs: list[Run] = []
         self._by_name = {tool.name: tool for tool in self.direct}
         self._of_programs: dict[str, Any] = {"inputs": inputs, "limits": limits, "context": context}
@@ -139,6 +139,10 @@ class CodeTool:
         Raises:
             SandboxError: V8 or the walls are not there: an operator's fault.
         """
+        return await self.begin(calls, self.parts(calls))
+
+    def parts(self, calls: Sequence[ModelCall]) -> list[Part]:
+        """What is to be started for the calls of one response; those that cannot be are refused in words."""
         parts: list[Part] = []
         beside: list[tuple[ModelCall, ToolCall]] = []
         for call in calls:
@@ -151,7 +155,7 @@ class CodeTool:
                 parts.append(Refused(call, error))
         if beside:
             parts.append(Direct([call for call, _ in beside], [made for _, made in beside], **self._of_calls))
-        return await self.begin(calls, parts)
+        return parts
 
     async def begin(self, calls: Sequence[ModelCall], parts: Sequence[Part]) -> Step:
         """Start what a provider has made of the calls by itself, and keep its runs."""

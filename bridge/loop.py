@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from bridge import direct
+from bridge import direct, replies
 from bridge.errors import BridgeError, ConfigurationError, StateError, ToolError
 from bridge.text import visible
 
@@ -132,6 +132,7 @@ class Direct(Part):
 
     Args:
         made: Tool (exact name) and arguments for each of `calls`. The rest is as for `direct.start`.
+        whole: A program reads the answers, not a model: values in full, failures as `Error: code: message`.
     """
 
     def __init__(
@@ -143,7 +144,9 @@ class Direct(Part):
         program: str = "",
         limits: Limits | None = None,
         context: Any = None,
+        whole: bool = False,
     ) -> None:
+        self._whole = whole
         self._calls = calls
         self._made = made
         self._options: dict[str, Any] = {"caller": caller, "program": program, "limits": limits, "context": context}
@@ -158,8 +161,11 @@ class Direct(Part):
         found: list[Answered] = []
         for call, result in zip(self._calls, self._direct.results(), strict=True):
             text = result.body if result.status == "completed" and result.handle is None else result.text
+            if self._whole:
+                text = result.value if isinstance(result.value, str) else replies.encode(result.value).decode()
             if result.error is not None:
-                text = f"[sandbridge] error {result.error.code}: {result.error.message}"
+                text = "Error: " if self._whole else "[sandbridge] error "
+                text += f"{result.error.code}: {result.error.message}"
                 text += f" ({result.error.hint})" if result.error.hint else ""
             found.append(
                 Answered(id=call.id, name=call.name, text=text, failed=result.error is not None, result=result)

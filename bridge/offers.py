@@ -16,7 +16,7 @@ from bridge.errors import ConfigurationError
 from bridge.predicates import wildcard
 
 if TYPE_CHECKING:
-    from bridge.tools import Catalog, Entry
+    from bridge.tools import Caller, Catalog, Entry
 
 NAME_LENGTH: Final = 64  # characters of a tool's name that every vendor takes
 _WRAPPED: Final = "value"  # the property that holds the argument of a tool whose schema is not an object's
@@ -39,35 +39,45 @@ class DirectTool:
         return given
 
 
-def offered(catalog: Catalog, direct: bool | Iterable[str], taken: set[str]) -> tuple[DirectTool, ...]:
-    """The tools of the catalog that a model may call by itself, under names that every vendor takes.
+def chosen(catalog: Catalog, which: bool | Iterable[str], caller: Caller = "direct") -> list[Entry]:
+    """The entries that one kind of caller may call, in catalog order: all that are not deferred, or those named.
 
     Raises:
-        ConfigurationError: A name or pattern that fits no tool that may be called directly.
+        ConfigurationError: A name or pattern that fits no such tool.
     """
-    if direct is False:
-        return ()
-    may = [entry for entry in catalog.entries if "direct" in entry.tool.callers]
-    if direct is True:
-        may = [entry for entry in may if not entry.tool.defer]
-    else:
-        patterns = [direct] if isinstance(direct, str) else list(direct)
-        for pattern in patterns:
-            if not any(_named(entry, pattern) for entry in may):
-                there = ", ".join(entry.name for entry in may[:20]) or "none"
-                raise ConfigurationError(f"direct={pattern!r} fits no tool with the caller `direct`; those: {there}")
-        may = [entry for entry in may if any(_named(entry, pattern) for pattern in patterns)]
-    names = vendor_names([entry.name for entry in may], taken)
-    return tuple(offer(entry, names[entry.name]) for entry in may)
+    if which is False:
+        return []
+    may = [entry for entry in catalog.entries if caller in entry.tool.callers]
+    if which is True:
+        return [entry for entry in may if not entry.tool.defer]
+    patterns = [which] if isinstance(which, str) else list(which)
+    for pattern in patterns:
+        if not any(_named(entry, pattern) for entry in may):
+            there = ", ".join(entry.name for entry in may[:20]) or "none"
+            raise ConfigurationError(f"{caller}={pattern!r} fits no tool that has this caller; those: {there}")
+    return [entry for entry in may if any(_named(entry, pattern) for pattern in patterns)]
 
 
-def vendor_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
+def offered(entries: Iterable[Entry], taken: Iterable[str] = (), *, hyphens: bool = True) -> tuple[DirectTool, ...]:
+    """Tools as they are offered, under names that every vendor takes.
+
+    Args:
+        taken: Names that are in use already.
+        hyphens: Whether names may have them: those of functions in a program may not.
+    """
+    entries = list(entries)
+    names = vendor_names([entry.name for entry in entries], taken, hyphens=hyphens)
+    return tuple(offer(entry, names[entry.name]) for entry in entries)
+
+
+def vendor_names(names: Iterable[str], taken: Iterable[str] = (), *, hyphens: bool = True) -> dict[str, str]:
     """Names that every vendor takes (letters, digits, `_`, `-`, at most 64) for exact names, one-to-one.
 
     A name that has to be shortened, or that another would have too, ends in a digest of the exact name.
     """
     names = list(names)
-    plain = {name: re.sub(r"[^A-Za-z0-9_-]", "_", name.replace("/", "__")) for name in names}
+    other = r"[^A-Za-z0-9_-]" if hyphens else r"[^A-Za-z0-9_]"
+    plain = {name: re.sub(other, "_", name.replace("/", "__")) for name in names}
     used = [*taken, *plain.values()]
     found: dict[str, str] = {}
     for name in names:
