@@ -21,7 +21,7 @@ from bridge.errors import (
 )
 
 if TYPE_CHECKING:
-    from bridge import mcp
+    from bridge import anthropic, mcp
     from bridge.approval import Answer, ApprovalRequest, Approve, Approver, Defer, Deny, Edit, terminal_approver
     from bridge.executor import Executor
     from bridge.policy import Policy, Rule, allow, ask, deny
@@ -77,6 +77,7 @@ __all__ = [
     "ToolContext",
     "ToolError",
     "allow",
+    "anthropic",
     "ask",
     "deny",
     "mcp",
@@ -86,8 +87,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "mcp":
-        return importlib.import_module("bridge.mcp")
+    if name in ("anthropic", "mcp"):  # packages; each loads its vendor's SDK when it is used
+        return importlib.import_module(f"bridge.{name}")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,109 @@
+"""Sandbridge as the executor of agent loops over the Anthropic Messages API (extra `anthropic`).
+
+Three ways, one gate:
+
+- `run(client, executor, ...)`: any model of the API (or of another service that speaks it, by `base_url`) writes
+  JavaScript programs for one tool, `run_program`; they run here.
+- `run(..., hosted=True)`: the vendor's code execution runs the programs (Python); every call that they make of the
+  executor's tools is answered through policy, approvals and limits.
+- `local(client, executor)`: an application that already speaks the hosted form (`allowed_callers`, `caller`,
+  `container`) keeps its code; its programs run here, with any model.
+
+`Offer` is for those with a loop of their own: `offer.tools` for the request, `await offer.handle(response)` for the
+answers. A map: wire.py has the blocks, schemas.py the declarations, offer.py one turn, conversation.py the loop,
+local.py the hosted form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bridge.anthropic.conversation import Conversation, OnEvent
+from bridge.anthropic.offer import Offer, Turn
+from bridge.code_tool import TOOL_NAME, LoopError, RepeatedFailure, TurnsExceeded
+from bridge.loop import TURNS
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic, AsyncAnthropic
+
+    from bridge.executor import Executor
+    from sandbox import Limits
+
+__all__ = [
+    "Conversation",
+    "LoopError",
+    "Offer",
+    "RepeatedFailure",
+    "Turn",
+    "TurnsExceeded",
+    "handle",
+    "run",
+    "run_sync",
+]
+
+
+async def run(
+    client: AsyncAnthropic | Anthropic,
+    executor: Executor,
+    *,
+    messages: Iterable[Any],
+    direct: bool | Iterable[str] = False,
+    hosted: bool = False,
+    turns: int = TURNS,
+    stream: bool = False,
+    on_event: OnEvent | None = None,
+    name: str = TOOL_NAME,
+    inputs: Any = None,
+    limits: Limits | None = None,
+    context: Any = None,
+    **params: Any,
+) -> Conversation:
+    """Talk to a model until its final message, running its programs and answering its calls.
+
+    Args:
+        client: Of the `anthropic` SDK; a synchronous one works in threads.
+        executor: Open.
+        messages: The conversation so far; it is not changed.
+        direct: Tools that the model may also call by itself: True for all whose `callers` include `direct`, or names
+            and patterns.
+        hosted: The vendor's code execution runs the programs, not this machine.
+        turns: Bound on requests.
+        stream: Read responses as they are written; `on_event` (which implies it) gets the SDK's events.
+        name: Of the code tool.
+        inputs, limits, context: Of every program, as for `Executor.start`.
+        **params: Of `client.messages.create`: `model` and `max_tokens` at least; `tools` may hold server tools.
+
+    Returns:
+        The conversation, `finished` (`message`, `text`, `messages`, `runs`) or `paused` (`pending`, `approvals`; then
+        `resume`).
+
+    Raises:
+        LoopError: The bound on requests was reached (`TurnsExceeded`), or the same failure came back three times
+            (`RepeatedFailure`); `reply` is the conversation.
+        ConfigurationError: Parameters that cannot be meant.
+        anthropic.APIError: A request failed. To go on after one, make a `Conversation` and call its `go` again.
+    """
+    offer = Offer(executor, direct=direct, hosted=hosted, name=name, inputs=inputs, limits=limits, context=context)
+    conversation = Conversation(client, offer, messages, turns=turns, stream=stream, on_event=on_event, **params)
+    return await conversation.go()
+
+
+def run_sync(client: AsyncAnthropic | Anthropic, executor: Executor, **options: Any) -> Conversation:
+    """`run` for code without an event loop, inside `with Executor(...) as executor`.
+
+    `executor.call_sync(conversation.resume, {...})` goes on after a pause.
+    """
+    return executor.call_sync(partial(run, client, executor, **options))
+
+
+async def handle(response: Any, executor: Executor, **options: Any) -> Turn:
+    """Answer one response whose tools were `Offer(executor, **options).tools`.
+
+    For a loop that keeps an `Offer`, `offer.handle(response)` does the same and knows the conversation.
+
+    Returns:
+        The turn: `messages` to continue with, `final` when there is nothing to continue; `paused` while calls wait.
+    """
+    return await Offer(executor, **options).handle(response)

@@ -1,0 +1,266 @@
+"""The agent loop over the Anthropic Messages API: requests, pauses, and what it ends with.
+
+A `Conversation` owns the transcript. It is sound after every step: each `tool_use` is paired with its `tool_result`,
+whatever happened; so a request that failed (network, rate limit) can be sent again with `go` and nothing is run twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio.from_thread
+import anyio.to_thread
+
+from bridge.anthropic import wire
+from bridge.errors import ConfigurationError, StateError, ToolError
+from bridge.loop import TURNS, Bounds
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic, AsyncAnthropic
+    from anthropic.types import Message
+
+    from bridge.anthropic.offer import Offer, Turn
+    from bridge.approval import ApprovalRequest
+    from bridge.results import PendingCall, Result
+    from bridge.run import Run
+
+OnEvent = Callable[[Any], Awaitable[None] | None]
+
+
+class Conversation:
+    """A conversation with a model that writes programs. Made by `run`; `resume` goes on after a pause.
+
+    Attributes:
+        status: `ready` (a request may be sent), `paused` or `finished`.
+        messages: The transcript: what the application gave, then all that was added. While paused it ends before the
+            response that is being answered.
+        message: The last response; None before the first.
+        turns: Requests so far.
+        offer: Tools, and every run.
+    """
+
+    def __init__(
+        self,
+        client: AsyncAnthropic | Anthropic,
+        offer: Offer,
+        messages: Iterable[Any],
+        *,
+        turns: int = TURNS,
+        stream: bool = False,
+        on_event: OnEvent | None = None,
+        tools: Iterable[Any] = (),
+        container: Any = None,
+        **params: Any,
+    ) -> None:
+        self.offer = offer
+        self.messages: list[Any] = list(messages)
+        self.message: Message | None = None
+        self.status: Literal["ready", "paused", "finished"] = "ready"
+        self.turns = 0
+        self._client = client
+        self._bounds = Bounds(turns)
+        self._stream = stream or on_event is not None
+        self._on_event = on_event
+        self._tools = [*offer.tools, *_server_tools(tools)]
+        self._given_container: Any = container
+        self._container: Any = None  # as the last response had it
+        self._params = _checked(params, hosted=offer.hosted)
+        self._turn: Turn | None = None
+        self._results: list[Result] = []
+        offer.programs.see_all(self.messages)
+
+    def __repr__(self) -> str:
+        return f"<Conversation {self.status}, {self.turns} requests, {len(self.runs)} runs>"
+
+    @property
+    def text(self) -> str:
+        """The text of the last response."""
+        content = [] if self.message is None else wire.content_of(self.message)
+        return "".join(block["text"] for block in content if block.get("type") == "text")
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run of the conversation, in the order in which they were started."""
+        return self.offer.runs
+
+    @property
+    def results(self) -> list[Result]:
+        """Of all programs and direct calls that have ended, in order."""
+        return list(self._results)
+
+    @property
+    def pending(self) -> list[PendingCall]:
+        """Client-owned calls that wait for the application."""
+        return [] if self._turn is None else self._turn.pending
+
+    @property
+    def approvals(self) -> list[ApprovalRequest]:
+        """Requests that wait for a verdict."""
+        return [] if self._turn is None else self._turn.approvals
+
+    async def go(self) -> Conversation:
+        """Send requests and answer calls until the final message, or until all that is left waits for people.
+
+        Raises:
+            LoopError: `TurnsExceeded` or `RepeatedFailure`; its `reply` is this conversation.
+            StateError: It is paused (then `resume`) or finished (then `say`).
+            anthropic.APIError: A request failed; `go` sends it again.
+            SandboxError: V8 or the walls are not there.
+        """
+        if self.status != "ready":
+            way = "resume(...) goes on" if self.status == "paused" else "say(...) begins the next question"
+            raise StateError(f"the conversation is {self.status}: {way}")
+        while self.status == "ready":
+            if self._bounds.spent:
+                raise self._bounds.exceeded(self)
+            self.message = response = await self._request()
+            self._bounds.turn()
+            self.turns += 1
+            self._container = response.container or self._container
+            self._force_no_more()
+            if self._bounds.spent and wire.calls_in(wire.content_of(response)):
+                text = f"not carried out: the bound of {self._bounds.turns} requests was reached"
+                self._take(await self.offer.refuse(response, ToolError("limit", text)), count=False)
+                raise self._bounds.exceeded(self)
+            turn = await self.offer.handle(response)
+            if turn.status == "paused":
+                self._turn, self.status = turn, "paused"
+                return self
+            self._take(turn)
+        return self
+
+    async def resume(self, answers: Mapping[str, Any]) -> Conversation:
+        """Give verdicts and answers by call id (`Run.resume` says which), and go on. Partial answers are fine.
+
+        Raises:
+            StateError: It is not paused, an id does not wait (any more), or a verdict does not fit.
+            Others: As `go`.
+        """
+        turn = self._paused()
+        if answers or turn.status == "paused":  # what nobody answered in time may have ended the pause by itself
+            await turn.resume(answers)
+        if turn.status == "paused":
+            return self
+        self._turn, self.status = None, "ready"
+        self._take(turn)
+        return await self.go() if self.status == "ready" else self
+
+    async def cancel(self) -> Conversation:
+        """Give up what waits, without another request. The transcript is sound: the calls were answered `cancelled`."""
+        turn = self._paused()
+        await turn.cancel()
+        self._turn, self.status = None, "ready"
+        self._take(turn, count=False)
+        return self
+
+    async def say(self, content: Any) -> Conversation:
+        """Add a message of the user, and go on; the bounds begin anew."""
+        if self.status == "paused":
+            raise StateError("the conversation is paused: resume or cancel it first")
+        self.messages.append({"role": "user", "content": content})
+        self._bounds = Bounds(self._bounds.turns)
+        self.status = "ready"
+        return await self.go()
+
+    def _paused(self) -> Turn:
+        if self._turn is None:
+            raise StateError(f"the conversation is {self.status}: only a paused one can be resumed or cancelled")
+        return self._turn
+
+    def _take(self, turn: Turn, *, count: bool = True) -> None:
+        self.messages += turn.messages
+        self._results += turn.results
+        self.status = "finished" if turn.final else "ready"
+        if turn.step is not None and count and not turn.final:
+            self._bounds.saw(turn.step.answers, self)
+
+    def _force_no_more(self) -> None:
+        """A forced tool was for the first request: forced again, the model would never come to an end."""
+        choice = self._params.get("tool_choice")
+        if wire.field(choice, "type") in ("any", "tool"):
+            one = wire.field(choice, "disable_parallel_tool_use")
+            self._params["tool_choice"] = {
+                "type": "auto",
+                **({} if one is None else {"disable_parallel_tool_use": one}),
+            }
+
+    async def _request(self) -> Message:
+        params = {**self._params, "messages": list(self.messages), "tools": self._tools}
+        container = self._given_container
+        if self._container is not None:
+            container = wire.continued(container, self._container)
+        if container is not None:
+            params["container"] = container
+        return await request(self._client, params, stream=self._stream, on_event=self._on_event)
+
+
+async def request(
+    client: AsyncAnthropic | Anthropic,
+    params: Mapping[str, Any],
+    *,
+    stream: bool = False,
+    on_event: OnEvent | None = None,
+) -> Message:
+    """One request by whichever client it is; a synchronous one works in a thread.
+
+    Args:
+        stream: Read the response as it is written: the API wants that for long ones.
+        on_event: Gets the events of the SDK's stream, in the event loop's thread.
+    """
+    from anthropic.resources import AsyncMessages
+
+    given: Any = client.messages  # typed params are the application's: they are passed on as they came
+    if not isinstance(given, AsyncMessages):
+        work = partial(_in_thread, given, params, stream=stream, on_event=on_event)
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    messages: Any = given
+    if not stream:
+        return await messages.create(**params)
+    async with messages.stream(**params) as events:
+        async for event in events:
+            await _tell(on_event, event)
+        return await events.get_final_message()
+
+
+def _in_thread(messages: Any, params: Mapping[str, Any], *, stream: bool, on_event: OnEvent | None) -> Message:
+    if not stream:
+        return messages.create(**params)
+    with messages.stream(**params) as events:
+        for event in events:
+            if on_event is not None:
+                anyio.from_thread.run(_tell, on_event, event)
+        return events.get_final_message()
+
+
+async def _tell(on_event: OnEvent | None, event: Any) -> None:
+    if on_event is not None:
+        waits = on_event(event)
+        if waits is not None:
+            await waits
+
+
+def _server_tools(tools: Iterable[Any]) -> list[Any]:
+    """Tools of the vendor's, which answer themselves. Raises `ConfigurationError` for one that nobody would answer."""
+    kept = list(tools)
+    for tool in kept:
+        if tool.get("type", "custom") == "custom":
+            name = tool.get("name")
+            text = f"tools= is for the vendor's own tools, and {name!r} is a function"
+            raise ConfigurationError(
+                f"{text}: give it to the executor, as Tool(name=...) if the application answers it"
+            )
+    return kept
+
+
+def _checked(params: dict[str, Any], *, hosted: bool) -> dict[str, Any]:
+    for name in ("model", "max_tokens"):
+        if name not in params:
+            raise ConfigurationError(f"{name}= is missing: every request of the Messages API needs it")
+    choice = params.get("tool_choice")
+    if hosted and wire.field(choice, "type") in ("any", "tool"):
+        raise ConfigurationError("tool_choice cannot force a tool with hosted=True: the API refuses that")
+    if hosted and wire.field(choice, "disable_parallel_tool_use"):
+        raise ConfigurationError("disable_parallel_tool_use cannot be set with hosted=True: the API refuses that")
+    return params

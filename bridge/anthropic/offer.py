@@ -1,0 +1,253 @@
+"""What a model of the Anthropic API is offered in one conversation, and the answers to one of its responses.
+
+`Offer.handle` is the single step for those who have a loop of their own; conversation.py is the loop. Which calls are
+let through is the gate's to say; here only this: a call that names a program as its caller needs that program to run at
+the moment, since a forged `caller` must not reach what programs alone may call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from bridge.anthropic import wire
+from bridge.anthropic.schemas import declared
+from bridge.code_tool import TOOL_NAME, CodeTool
+from bridge.direct import ToolCall
+from bridge.errors import StateError, ToolError
+from bridge.loop import Direct, ModelCall, Part, Refused, Step, read_arguments
+from bridge.offers import DirectTool, chosen, offered
+
+if TYPE_CHECKING:
+    from bridge.approval import ApprovalRequest
+    from bridge.executor import Executor
+    from bridge.results import PendingCall, Result
+    from bridge.run import Run
+    from sandbox import Limits
+
+HOSTED_CALL_S: Final = 255.0  # the vendor raises TimeoutError in its program after 270 s; our answer has to travel
+
+
+class Offer:
+    """The tools of one conversation and what it takes to answer their calls. Stays the same for its whole life.
+
+    Args:
+        executor: Open.
+        direct: Tools that the model may call by itself: True for all whose `callers` include `direct`, or names and
+            patterns.
+        hosted: Programs are the vendor's (code execution, Python in its container) in place of ours: its programs call
+            the executor's tools, through the gate.
+        name: Of the code tool.
+        inputs, limits, context: As for `Executor.start`.
+        messages: The conversation so far, when it is taken up in the middle.
+
+    Attributes:
+        tools: For the request, the same with every one.
+        runs: All runs so far: of programs, and of calls that the model or the vendor's program made.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        direct: bool | Iterable[str] = False,
+        hosted: bool = False,
+        name: str = TOOL_NAME,
+        inputs: Any = None,
+        limits: Limits | None = None,
+        context: Any = None,
+        messages: Iterable[Any] = (),
+    ) -> None:
+        self.executor = executor
+        self.hosted = hosted
+        self.programs = wire.Programs(messages)
+        self._limits = limits
+        self._context = context
+        self._by_program: dict[str, DirectTool] = {}
+        if hosted:
+            self._code = CodeTool(executor, direct=False, limits=limits, context=context)
+            self.tools = self._hosted(direct)
+        else:
+            self._code = CodeTool(executor, direct=direct, name=name, inputs=inputs, limits=limits, context=context)
+            code = {"name": name, "description": self._code.description, "input_schema": dict(self._code.schema)}
+            self.tools = [code, *(declared(tool) for tool in self._code.direct)]
+
+    @property
+    def runs(self) -> list[Run]:
+        return self._code.runs
+
+    async def handle(self, response: Any) -> Turn:
+        """Answer a response: a `Message` of the SDK, or one as plain data.
+
+        Returns:
+            The turn. While it is `paused`, something in it waits for people or the application.
+
+        Raises:
+            SandboxError: V8 or the walls are not there: an operator's fault.
+        """
+        content = wire.content_of(response)
+        stop = wire.Stop(wire.field(response, "stop_reason") or "")
+        self.programs.see(content)
+        calls = wire.calls_in(content)
+        parts: list[Part] = []
+        if stop.cut or stop.refused:
+            parts = [Refused(wire.model_call(call), _not_made(stop)) for call in calls]
+        elif calls:
+            parts = self._parts(calls)
+        step = await self._code.begin([wire.model_call(call) for call in calls], parts) if calls else None
+        return Turn(content, stop, step)
+
+    async def refuse(self, response: Any, error: ToolError) -> Turn:
+        """Answer every call of a response with an error and make none of them."""
+        content = wire.content_of(response)
+        self.programs.see(content)
+        calls = [wire.model_call(call) for call in wire.calls_in(content)]
+        step = await self._code.begin(calls, [Refused(call, error) for call in calls])
+        return Turn(content, wire.Stop("tool_use"), step)
+
+    def _hosted(self, direct: bool | Iterable[str]) -> list[dict[str, Any]]:
+        catalog = self.executor.catalog
+        from_programs = chosen(catalog, True, "programmatic")
+        by_itself = chosen(catalog, direct)
+        entries = [entry for entry in catalog.entries if entry in from_programs or entry in by_itself]
+        tools: list[dict[str, Any]] = [{"type": wire.HOSTED, "name": wire.CODE_EXECUTION}]
+        for tool in offered(entries, {wire.CODE_EXECUTION}, hyphens=False):
+            callers = [wire.HOSTED] if tool.entry in from_programs else []
+            callers += ["direct"] if tool.entry in by_itself else []
+            tools.append(declared(tool, callers=callers, returns=wire.HOSTED in callers))
+            self._by_program[tool.name] = tool
+        return tools
+
+    def _parts(self, calls: list[wire.Block]) -> list[Part]:
+        own: list[ModelCall] = []
+        parts: list[Part] = []
+        of_programs: dict[str | None, list[tuple[ModelCall, ToolCall]]] = {}
+        for block in calls:
+            call, parent = wire.model_call(block), wire.caller_of(block).program
+            if parent is None and not self.hosted:
+                own.append(call)
+                continue
+            try:
+                if parent is not None and parent not in self.programs.live:
+                    text = f"the call says that the program {parent!r} made it, and no such program is running"
+                    raise ToolError("denied", text)
+                tool = self._by_program.get(call.name)
+                if tool is None:
+                    there = ", ".join(list(self._by_program)[:20]) or "none"
+                    raise ToolError("unknown_tool", f"there is no tool {call.name[:80]!r}; there is: {there}")
+                made = ToolCall(tool.entry.name, tool.arguments(read_arguments(call)))
+                of_programs.setdefault(parent, []).append((call, made))
+            except ToolError as error:
+                parts.append(Refused(call, error))
+        parts += self._code.parts(own)
+        for parent, pairs in of_programs.items():
+            parts.append(
+                Direct(
+                    [call for call, _ in pairs],
+                    [made for _, made in pairs],
+                    caller="direct" if parent is None else "programmatic",
+                    program="" if parent is None else self.programs.live[parent],
+                    limits=self._limits if parent is None else self._deadline(),
+                    context=self._context,
+                    whole=parent is not None,
+                )
+            )
+        return parts
+
+    def _deadline(self) -> Limits:
+        """The limits of a call whose program waits at the vendor's: whatever takes longer finds it gone."""
+        bounds = self._limits or self.executor.limits
+        return dataclasses.replace(
+            bounds,
+            call_s=min(bounds.call_s, HOSTED_CALL_S),
+            wall_s=min(bounds.wall_s, HOSTED_CALL_S),
+            expires_s=min(bounds.expires_s, HOSTED_CALL_S),
+        )
+
+
+class Turn:
+    """One response of the model with the answers to its calls.
+
+    Attributes:
+        content: The response's blocks, as they are sent back.
+        stop: Why it ended.
+        status: `paused` while calls of it wait for people or the application; `finished` otherwise.
+        final: Whether the loop ends here: nothing is to be answered or continued.
+    """
+
+    def __init__(self, content: list[wire.Block], stop: wire.Stop, step: Step | None) -> None:
+        self.content = content
+        self.stop = stop
+        self._step = step
+
+    @property
+    def final(self) -> bool:
+        if self.stop.refused or self.stop.reason == "model_context_window_exceeded":
+            return True
+        return self._step is None and not self.stop.goes_on
+
+    @property
+    def status(self) -> Literal["paused", "finished"]:
+        return "finished" if self._step is None else self._step.status
+
+    @property
+    def step(self) -> Step | None:
+        """The answers by call; None where the model called nothing."""
+        return self._step
+
+    @property
+    def pending(self) -> list[PendingCall]:
+        return [] if self._step is None else self._step.pending
+
+    @property
+    def approvals(self) -> list[ApprovalRequest]:
+        return [] if self._step is None else self._step.approvals
+
+    @property
+    def results(self) -> list[Result]:
+        """Of the programs and direct calls of this turn. Raises `StateError` while it is paused."""
+        answers = [] if self._step is None else self._step.answers
+        return [answered.result for answered in answers if answered.result is not None]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What the conversation is to be continued with: the response, and a message with a result for each call.
+
+        Raises:
+            StateError: The turn is paused.
+        """
+        made: list[dict[str, Any]] = []
+        if self.content:  # the API takes no empty message
+            made.append({"role": "assistant", "content": self.content})
+        if self._step is not None:
+            programs = {call["id"] for call in wire.calls_in(self.content) if wire.caller_of(call).program is not None}
+            blocks = [wire.result(each, flagged=each.id not in programs) for each in self._step.answers]
+            made.append(wire.answer_message(self.content, blocks))
+        return made
+
+    async def resume(self, answers: Mapping[str, Any]) -> Turn:
+        """Give verdicts and answers by call id, as `Run.resume` takes them.
+
+        Raises:
+            StateError: Nothing waits, an id does not, or a verdict does not fit.
+        """
+        if self._step is None:
+            raise StateError("nothing of this turn waits: the model called no tool")
+        await self._step.resume(answers)
+        return self
+
+    async def cancel(self) -> Turn:
+        """Give up what waits; its calls are answered with `cancelled`."""
+        if self._step is not None:
+            await self._step.cancel()
+        return self
+
+
+def _not_made(stop: wire.Stop) -> ToolError:
+    if stop.refused:
+        return ToolError("cancelled", "not carried out: the response was ended by a refusal")
+    text = "not carried out: the response was cut off before its end"
+    if stop.reason == "max_tokens":
+        return ToolError("limit", f"{text} (max_tokens); send the call again, whole and shorter")
+    return ToolError("limit", f"{text}, the context window is full")
