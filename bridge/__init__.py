@@ -21,7 +21,7 @@ from bridge.errors import (
 )
 
 if TYPE_CHECKING:
-    from bridge import anthropic, mcp
+    from bridge import anthropic, mcp, openai
     from bridge.approval import Answer, ApprovalRequest, Approve, Approver, Defer, Deny, Edit, terminal_approver
     from bridge.executor import Executor
     from bridge.policy import Policy, Rule, allow, ask, deny
@@ -81,13 +81,14 @@ __all__ = [
     "ask",
     "deny",
     "mcp",
+    "openai",
     "terminal_approver",
     "tool",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("anthropic", "mcp"):  # packages; each loads its vendor's SDK when it is used
+    if name in ("anthropic", "mcp", "openai"):  # packages; each loads its vendor's SDK when it is used
         return importlib.import_module(f"bridge.{name}")
     home = _HOME.get(name)
     if home is None:

@@ -1,0 +1,228 @@
+"""What is done about one response of the Responses API: who answers each call, and what goes back to the vendor.
+
+Decides the origin of each call: the code tool or a tool beside it (the model's own calls, code_tool.py), a program that
+the vendor runs (its parent must be known and not ended), an MCP server that the vendor calls (approvals.py), or the
+application. All of one response are started together, and one pause holds them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from bridge.code_tool import Answered, CodeTool, ModelCall, read_arguments
+from bridge.direct import ToolCall
+from bridge.errors import StateError, ToolError
+from bridge.loop import Direct, Part, Refused, Step
+from bridge.openai import definitions, turns
+from bridge.openai.approvals import Approvals
+from bridge.openai.items import (
+    FOREIGN,
+    Called,
+    Programs,
+    approval,
+    called,
+    for_program,
+    is_final,
+    output,
+    plain,
+)
+from bridge.openai.turns import Item
+
+if TYPE_CHECKING:
+    from openai.types.responses import Response
+
+    from bridge.executor import Executor
+    from bridge.offers import DirectTool
+    from sandbox import Limits
+
+
+class Offer:
+    """What a conversation offers to the model, and what it knows of the vendor's programs. Stays over its responses.
+
+    Args:
+        hosted: The vendor runs the programs: no code tool of ours is offered.
+        leave: Calls of tools that are not the executor's are the application's; else the model is told that there is
+            no such tool.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        direct: bool | Iterable[str] = False,
+        hosted: bool = False,
+        leave: bool = False,
+        inputs: Any = None,
+        limits: Limits | None = None,
+        context: Any = None,
+    ) -> None:
+        self.tool = CodeTool(executor, direct=direct, inputs=inputs, limits=limits, context=context)
+        self.hosted = hosted
+        self.leave = leave
+        self.programs = Programs()
+        self._limits = limits
+        self._context = context
+        self._of_vendor, self._by_name = definitions.hosted(executor.catalog, self.tool.direct)
+        self._direct = {each.entry.name for each in self.tool.direct}
+
+    def tools(self, *, raw: bool) -> list[Item]:
+        """Definitions for the request, the code tool first."""
+        return self._of_vendor if self.hosted else definitions.of(self.tool, raw=raw)
+
+    @property
+    def instructions(self) -> str:
+        """What the model has to know beside the definitions."""
+        return definitions.FAILURES if self.hosted else self.tool.instructions
+
+    def parts(self, calls: Sequence[Called]) -> list[Part]:
+        """What is to be started for the calls of one response."""
+        found: list[Part] = []
+        own: list[ModelCall] = []
+        of_programs: dict[str | None, list[Called]] = {}
+        requests: dict[str | None, list[Called]] = {}
+        for call in calls:
+            fault = None if call.parent is None else self.programs.fault(call.parent)
+            if fault is not None:
+                found.append(Refused(call.model_call, ToolError("denied", f"{fault}: nothing was called")))
+            elif call.item["type"] == "mcp_approval_request":
+                requests.setdefault(call.parent, []).append(call)
+            elif call.parent is not None or self.hosted:
+                of_programs.setdefault(call.parent, []).append(call)
+            else:
+                own.append(call.model_call)
+        found += self.tool.parts(own)
+        for parent, group in of_programs.items():
+            found += self._through_gate(parent, group)
+        for parent, group in requests.items():
+            found += self._to_approve(parent, group)
+        return found
+
+    def _through_gate(self, parent: str | None, group: Sequence[Called]) -> list[Part]:
+        """Calls of tools that the vendor was told of: of one of its programs, or of the model itself."""
+        found: list[Part] = []
+        sound: list[ModelCall] = []
+        made: list[ToolCall] = []
+        for call in group:
+            try:
+                tool = self._known(call)
+                made.append(ToolCall(tool.entry.name, tool.arguments(read_arguments(call.model_call))))
+                sound.append(call.model_call)
+            except ToolError as error:
+                found.append(Refused(call.model_call, error))
+        if sound:
+            found.append(Direct(sound, made, **self._options(parent), limits=self._limits))
+        return found
+
+    def _known(self, call: Called) -> DirectTool:
+        name = call.item["name"]
+        tool = self._by_name.get(name)
+        if tool is None or call.item.get("namespace") is not None:
+            there = ", ".join(list(self._by_name)[:20]) or "none"
+            raise ToolError("unknown_tool", f"there is no tool {name!r}; there is: {there}")
+        if call.parent is None and tool.entry.name not in self._direct:
+            raise ToolError("denied", f"{name} may be called from within a program only")
+        return tool
+
+    def _to_approve(self, parent: str | None, group: Sequence[Called]) -> list[Part]:
+        found: list[Part] = []
+        sound: list[Called] = []
+        given: list[Any] = []
+        for call in group:
+            try:
+                given.append(read_arguments(call.model_call))
+                sound.append(call)
+            except ToolError as error:
+                found.append(Refused(call.model_call, error))
+        if sound:
+            servers = [call.item["server_label"] for call in sound]
+            calls = [call.model_call for call in sound]
+            found.append(Approvals(calls, given, servers, known=self.programs.listed, **self._options(parent)))
+        return found
+
+    def _options(self, parent: str | None) -> dict[str, Any]:
+        caller = "direct" if parent is None else "programmatic"
+        code = "" if parent is None else self.programs.code[parent]
+        return {"caller": caller, "program": code, "context": self._context}
+
+    def answer(self, call: Called, answered: Answered, parts: Sequence[Part]) -> Item:
+        """The item that goes back for a call."""
+        if call.item["type"] == "mcp_approval_request":
+            asked = next((each for each in parts if isinstance(each, Approvals) and each.has(call.id)), None)
+            approve, reason = asked.verdict(answered) if asked is not None else (False, answered.text)
+            return approval(call, approve=approve, reason=reason)
+        if call.parent is not None:
+            tool = self._by_name.get(call.item["name"])
+            declared = tool is not None and tool.entry.tool.output_schema is not None
+            return output(call, for_program(answered, declared=declared))
+        return output(call, answered.text, answered.result.images if answered.result is not None else ())
+
+    def is_ours(self, item: Item) -> bool:
+        """Whether the executor answers a call, rather than the application."""
+        if item["type"] == "mcp_approval_request" or not self.leave:
+            return True
+        name = item["name"]
+        return name == self.tool.name or name in self._by_name or any(name == each.name for each in self.tool.direct)
+
+
+class Handled(turns.Handled):
+    """One response of the Responses API with what the executor did about it; `items` are input items."""
+
+    def __init__(self, response: Response, offer: Offer, step: Step, parts: Sequence[Part], given: _Given) -> None:
+        cut = {call.id: call.item["name"] for call in given.cut}
+        reason = given.reason
+        super().__init__(response, step, calls=bool(given.calls), left=given.left, cut=cut, reason=reason)
+        self.offer = offer  # the next response is handled with the same
+        self._parts = parts
+        self._given = given
+
+    @property
+    def items(self) -> list[Item]:
+        answers = {answered.id: answered for answered in self.answers}
+        return [self.offer.answer(call, answers[call.id], self._parts) for call in self._given.all]
+
+    @property
+    def transcript(self) -> list[Item]:
+        own = list(self._given.items)
+        while self.status == "incomplete" and own and own[-1].get("type") == "reasoning":
+            own.pop()  # the vendor takes none without what followed it
+        return [*own, *self.items]
+
+    @property
+    def _ending(self) -> Literal["continue", "final", "incomplete"]:
+        if self.response.status == "incomplete":
+            return "incomplete"
+        return "final" if is_final(self._given.items) else "continue"
+
+
+class _Given:
+    """The items of a response, by who answers them."""
+
+    def __init__(self, response: Response, offer: Offer) -> None:
+        self.items: list[Item] = plain(response.output)
+        details = response.incomplete_details
+        self.reason = (details.reason if details is not None else None) or "incomplete"
+        found = called(self.items, status=response.status)
+        stopped = response.status == "incomplete" and self.reason != "max_output_tokens"  # none of its calls is meant
+        self.all = [call for call in found if offer.is_ours(call.item)]
+        self.cut = [call for call in self.all if call.cut or stopped]
+        self.calls = [call for call in self.all if call not in self.cut]
+        self.left: list[Item] = [call.item for call in found if call not in self.all]
+        self.left += [item for item in self.items if item.get("type") in FOREIGN]
+
+
+async def answer(response: Response, offer: Offer) -> Handled:
+    """Answer what one response calls for; returns when all is answered, or when the rest waits for people.
+
+    Raises:
+        StateError: The response failed or is not there yet (`background`): there is nothing to answer.
+        SandboxError: V8 or the walls are not there.
+    """
+    if response.status not in (None, "completed", "incomplete"):
+        error = f": {response.error.code}: {response.error.message}" if response.error else ""
+        raise StateError(f"response {response.id} is {response.status}{error}: there is nothing to answer")
+    given = _Given(response, offer)
+    offer.programs.saw(given.items)
+    parts = offer.parts(given.calls)
+    step = await offer.tool.begin([call.model_call for call in given.calls], parts)
+    return Handled(response, offer, step, parts, given)

@@ -1,0 +1,240 @@
+"""The loop over the Responses API: request, answers, request, until the model has said its last word.
+
+Decides what each request holds: only what is new after `previous_response_id` or in a `conversation`, the whole ordered
+history with `store=False`. When a loop ends is decided in turns.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from bridge.code_tool import TURNS, Bounds, LoopError
+from bridge.errors import ConfigurationError
+from bridge.openai import client as clients
+from bridge.openai import turns as turns_of
+from bridge.openai.answering import Handled, Offer, answer
+from bridge.openai.definitions import HOSTED
+from bridge.openai.items import CALLS, FOREIGN, listed, plain, spoken
+from bridge.openai.turns import Item
+
+if TYPE_CHECKING:
+    from openai.types.responses import Response
+
+    from bridge.executor import Executor
+    from bridge.openai.client import OnEvent
+    from sandbox import Limits
+
+_OF_APPLICATION: Final = frozenset(["function", "custom", "namespace", "tool_search"])
+_OF_CLIENT: Final = frozenset(["local_shell", "shell", "apply_patch", "computer", "computer_use_preview"])
+
+
+class Reply(turns_of.Reply):
+    """Where a conversation over the Responses API stands. With `store=False`, `transcript` is the next `input`."""
+
+    def __init__(self, client: Any, offer: Offer, request: dict[str, Any], bounds: Bounds, sending: _Sending) -> None:
+        super().__init__(request.pop("input"), offer.tool.runs, bounds)
+        self._client = client
+        self._offer = offer
+        self._request = request
+        self._sending = sending
+        self._new = list(self.transcript)
+
+    @property
+    def text(self) -> str:
+        return "" if self.response is None else spoken(plain(self.response.output))
+
+    def _take(self, handled: turns_of.Handled) -> None:
+        super()._take(handled)
+        self._new = handled.items
+
+    async def _send(self) -> Response:
+        stateless = self._request.get("store") is False
+        request = self._request | {"input": self.transcript if stateless else self._new}
+        before: Response | None = self.response
+        if before is not None:
+            request["tool_choice"] = _after_first(request.pop("tool_choice", None))
+            request = {name: value for name, value in request.items() if name != "tool_choice" or value is not None}
+            if not stateless and request.get("conversation") is None:
+                request["previous_response_id"] = before.id
+        raw = self._sending.raw
+        try:
+            return await self._respond(request, raw=raw is not False)
+        except Exception as error:
+            if raw is None and before is None and clients.refuses_raw_text(error):
+                self._sending.raw = False
+                return await self._respond(request, raw=False)
+            raise
+
+    async def _respond(self, request: dict[str, Any], *, raw: bool) -> Response:
+        sending = self._sending
+        request = request | {"tools": [*self._offer.tools(raw=raw), *sending.tools]}
+        return await clients.respond(self._client, request, stream=sending.stream, on_event=sending.on_event)
+
+    async def _answer(self, response: Response) -> turns_of.Handled:
+        if response.status not in (None, "completed", "incomplete"):
+            error = f": {response.error.code}: {response.error.message}" if response.error else ""
+            raise LoopError(f"the vendor's response {response.id} is {response.status}{error}", self)
+        return await answer(response, self._offer)
+
+    def _has_calls(self, response: Response) -> bool:
+        return any(item.type in CALLS or item.type in FOREIGN for item in response.output)
+
+
+@dataclass
+class _Sending:
+    """How requests are sent, and the tools in them that are not ours."""
+
+    tools: list[Item]
+    stream: bool
+    on_event: OnEvent | None
+    raw: bool | None
+
+
+async def run(
+    client: Any,
+    executor: Executor,
+    *,
+    model: str,
+    input: str | Iterable[Any],  # noqa: A002  the vendor's name
+    stream: bool = False,
+    on_event: OnEvent | None = None,
+    direct: bool | Iterable[str] = False,
+    hosted: bool = False,
+    raw: bool | None = None,
+    turns: int = TURNS,
+    inputs: Any = None,
+    limits: Limits | None = None,
+    context: Any = None,
+    **request: Any,
+) -> Reply:
+    """Let a model work with programs, to its final message or to a pause.
+
+    Args:
+        client: `AsyncOpenAI()`, `OpenAI()` (then in a thread), or any client with the same `responses.create`.
+        executor: Open; its tools are what programs can call.
+        input: As for `responses.create`.
+        stream: Have responses streamed; every event goes to `on_event` as it arrives.
+        on_event: A function, or an async one, of the vendor's event; it is awaited before the next event is read.
+        direct: Tools that the model may also call by itself: True for all that allow it, or names and patterns.
+        hosted: The vendor runs the programs (`programmatic_tool_calling`), and their calls are answered here. Giving
+            that tool in `tools` means the same.
+        raw: Whether the code tool takes raw text, which is shorter than JSON. None: where the endpoint is known to
+            have such tools, and its model takes them.
+        turns: At most so many requests.
+        inputs, limits, context: Of every program, as for `Executor.start`.
+        **request: Anything else that `responses.create` takes: `instructions`, `reasoning`, `store`,
+            `previous_response_id`, `conversation`, tools that the vendor runs itself (`tools`), ...
+
+    Returns:
+        The reply. `paused` when something waits: decide `reply.approvals`, answer `reply.pending`, and
+        `await reply.resume({id: verdict or value})`.
+
+    Raises:
+        ConfigurationError: Options that cannot be meant.
+        TurnsExceeded: The model still called tools after `turns` requests; those last calls were not made.
+        RepeatedFailure: Programs or calls failed the same way three times in a row.
+        LoopError: The vendor's response failed, or the loop goes nowhere. All three have the `Reply` as `.reply`.
+        openai.OpenAIError: What the client raises: connection, key, refused requests.
+        SandboxError: V8 or the walls are not there.
+    """
+    clients.check(client, "responses")
+    tools, asked = checked_tools(request.pop("tools", None))
+    hosted = hosted or asked
+    if request.pop("background", None):
+        raise ConfigurationError("a loop waits for every response: leave background out")
+    if "messages" in request:
+        raise ConfigurationError("messages belong to Chat Completions: bridge.openai.chat.run(...); here it is input")
+    offer = Offer(executor, direct=direct, hosted=hosted, inputs=inputs, limits=limits, context=context)
+    said = request.get("instructions")
+    request["instructions"] = f"{said}\n\n{offer.instructions}" if said else offer.instructions
+    if request.get("store") is False and request.get("include") is None:
+        request["include"] = ["reasoning.encrypted_content"]
+    if raw is None and not clients.takes_raw_text(client):
+        raw = False
+    given = listed(input)
+    offer.programs.saw(given)
+    request |= {"model": model, "input": given}
+    sending = _Sending(tools, stream, on_event, False if hosted else raw)
+    return await Reply(client, offer, request, Bounds(turns), sending).loop()
+
+
+async def handle(
+    response: Response,
+    executor: Executor,
+    *,
+    after: Handled | None = None,
+    history: Sequence[Any] = (),
+    direct: bool | Iterable[str] = False,
+    hosted: bool = False,
+    inputs: Any = None,
+    limits: Limits | None = None,
+    context: Any = None,
+) -> Handled:
+    """Answer what one response calls for: the single step, for a loop of your own.
+
+    Args:
+        after: What this gave for the response before: options and programs of the conversation are taken from it.
+        history: Or the items before this response, in order: a call of the vendor's program is answered only when
+            its program is there and has not ended.
+        direct, hosted, inputs, limits, context: As for `run`; give `tools` the same `direct` and `hosted`.
+
+    Returns:
+        What to send next (`items`), or why nothing is (`status`). Calls of tools that are not the executor's are the
+        application's, and are `left`.
+
+    Raises:
+        StateError: The response failed or is not there yet.
+        SandboxError: V8 or the walls are not there.
+    """
+    if after is not None:
+        return await answer(response, after.offer)
+    own = {"direct": direct, "inputs": inputs, "limits": limits, "context": context}
+    hosted = hosted or any(tool.type == HOSTED["type"] for tool in response.tools or ())
+    offer = Offer(executor, hosted=hosted, leave=True, **cast("Any", own))
+    offer.programs.saw(listed(history))
+    return await answer(response, offer)
+
+
+def tools(
+    executor: Executor, *, direct: bool | Iterable[str] = False, hosted: bool = False, raw: bool = False
+) -> list[Item]:
+    """Definitions for `tools=` in a loop of your own. What the model must know besides: `executor.instructions()`."""
+    return Offer(executor, direct=direct, hosted=hosted).tools(raw=raw)
+
+
+def checked_tools(given: Any) -> tuple[list[Item], bool]:
+    """Tools of the application beside ours, and whether the vendor is to run programs.
+
+    Raises:
+        ConfigurationError: A tool that a loop cannot answer.
+    """
+    found: list[Item] = listed(given)
+    kept: list[Item] = []
+    hosted = False
+    for tool in found:
+        kind = tool.get("type")
+        if kind == HOSTED["type"]:
+            hosted = True
+        elif kind in _OF_APPLICATION:
+            name = tool.get("name", kind)
+            raise ConfigurationError(
+                f"the {kind} tool {name!r} belongs into the executor: Executor([Tool(name=..., input_schema=...)]), "
+                f"with a handler, or without one: then its calls pause the loop. direct=[{name!r}] lets the model call "
+                "it by itself too"
+            )
+        elif kind in _OF_CLIENT:
+            raise ConfigurationError(f"a loop cannot answer {kind} calls: use `handle` in a loop of your own")
+        else:
+            kept.append(tool)
+    return kept, hosted
+
+
+def _after_first(choice: Any) -> Any:
+    """A choice that forces a tool is for the first request: kept, it would force one for ever."""
+    choice = plain(choice)
+    if not isinstance(choice, dict):
+        return None if choice == "required" else choice
+    made = cast("Item", choice)
+    return made | {"mode": "auto"} if made.get("type") == "allowed_tools" else None
