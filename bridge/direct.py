@@ -22,7 +22,7 @@ from bridge.errors import ToolError
 from bridge.executor import Executor
 from bridge.gate import Gate
 from bridge.results import CallRow, Failure, Result, finish
-from bridge.tools import Caller
+from bridge.tools import Caller, Catalog, Tool
 from sandbox import Call, Death, Limits, Rejected, Reply, Resolved, Returned, Usage, Wave
 
 if TYPE_CHECKING:
@@ -151,17 +151,36 @@ async def start(
             made.append(Call(number, call.tool, msgspec.Raw(arguments)))
     direct = DirectRun(calls, refused, bounds)
     if made:
-        view = cast("Executor", _View(executor, _Made(made, direct.replies), _GateOf(gate, caller)))
-        direct.run = await Executor.start(view, program, limits=limits, context=context)
+        view = _View(executor, _GateOf(gate, caller), _Made(made, direct.replies))
+        direct.run = await view.start(program, limits=limits, context=context)
     return direct
 
 
-class _View:
-    """An executor for one run: its own gate and, in the sandbox's place, calls already made; the rest is shared."""
+def with_tools(executor: Executor, tools: Sequence[Tool]) -> Executor:
+    """The same executor with more tools in its catalog, after its own: for requests that bring tools along.
 
-    def __init__(self, executor: Executor, sandbox: _Made, gate: Gate) -> None:
-        self.__dict__.update(_executor=executor, sandbox=sandbox, _current=lambda: gate)
-        sandbox.limits = executor.sandbox.limits
+    Raises:
+        CatalogError: They cannot stand beside its own.
+    """
+    catalog = Catalog([*(entry.tool for entry in executor.catalog.entries), *tools])
+    return cast("Executor", _View(executor, Gate(catalog, executor.policy, executor.grants)))
+
+
+class _View:
+    """An executor with its own gate and, for direct calls, something else as its sandbox; the rest is shared."""
+
+    def __init__(self, executor: Executor, gate: Gate, sandbox: _Made | None = None) -> None:
+        own: dict[str, Any] = {"_executor": executor, "catalog": gate.catalog, "_current": lambda: gate}
+        if sandbox is not None:
+            own["sandbox"] = sandbox
+            sandbox.limits = executor.sandbox.limits
+        self.__dict__.update(own)
+
+    def instructions(self) -> str:
+        return Executor.instructions(cast("Executor", self))
+
+    async def start(self, program: str, **options: Any) -> Run:
+        return await Executor.start(cast("Executor", self), program, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)

@@ -112,7 +112,7 @@ class Program(Part):
     """A call of the code tool. `options` are those of `Executor.start`."""
 
     def __init__(self, call: ModelCall, program: str, options: Mapping[str, Any]) -> None:
-        self._call = call
+        self.call = call
         self._program = program
         self._options = options
 
@@ -124,7 +124,7 @@ class Program(Part):
         assert self.run.result is not None
         result = self.run.result
         failed = result.status != "completed"
-        return [Answered(id=self._call.id, name=self._call.name, text=result.text, failed=failed, result=result)]
+        return [Answered(id=self.call.id, name=self.call.name, text=result.text, failed=failed, result=result)]
 
 
 class Direct(Part):
@@ -199,6 +199,12 @@ class Step:
     @property
     def runs(self) -> list[Run]:
         return [part.run for part in self._parts if part.run is not None]
+
+    @property
+    def programs(self) -> dict[str, str]:
+        """The id of each run of a program, and that of the model's call that gave the program."""
+        made = [part for part in self._parts if isinstance(part, Program)]
+        return {part.run.id: part.call.id for part in made if part.run is not None}
 
     @property
     def status(self) -> Literal["paused", "finished"]:

@@ -11,7 +11,7 @@ Three ways, one gate:
 
 `Offer` is for those with a loop of their own: `offer.tools` for the request, `await offer.handle(response)` for the
 answers. A map: wire.py has the blocks, schemas.py the declarations, offer.py one turn, conversation.py the loop,
-local.py the hosted form.
+service.py and dialect.py the hosted form.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from bridge.loop import TURNS
 if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
 
+    from bridge.anthropic.service import local
     from bridge.executor import Executor
     from sandbox import Limits
 
@@ -39,6 +40,7 @@ __all__ = [
     "Turn",
     "TurnsExceeded",
     "handle",
+    "local",
     "run",
     "run_sync",
 ]
@@ -107,3 +109,11 @@ async def handle(response: Any, executor: Executor, **options: Any) -> Turn:
         The turn: `messages` to continue with, `final` when there is nothing to continue; `paused` while calls wait.
     """
     return await Offer(executor, **options).handle(response)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "local":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bridge.anthropic.service import local  # loads the SDK, which the rest needs only where it is used
+
+    return local
