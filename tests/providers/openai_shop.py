@@ -1,0 +1,66 @@
+"""Tools and clients that the tests of this vendor share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from openai import AsyncOpenAI, OpenAI
+
+from bridge import Executor, Tool, ToolContext, ToolError
+from sandbox import Sandbox
+from tests.providers.openai_wire import Wire
+
+NUMBERS = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+class Tools:
+    """`reached` lists what came to a tool."""
+
+    def __init__(self) -> None:
+        self.reached: list[Any] = []
+
+    async def add(self, arguments: Any, context: ToolContext) -> Any:
+        self.reached.append(arguments)
+        return arguments["a"] + arguments["b"]
+
+    async def pay(self, arguments: Any, context: ToolContext) -> Any:
+        self.reached.append(arguments)
+        return {"paid": arguments["a"]}
+
+    async def name(self, arguments: Any, context: ToolContext) -> Any:
+        return "Ada"
+
+    async def fail(self, arguments: Any, context: ToolContext) -> Any:
+        raise ToolError("EMPTY", "nothing there", retryable=True)
+
+    def all(self) -> list[Tool]:
+        return [
+            Tool(name="add", input_schema=NUMBERS, output_schema={"type": "integer"}, handler=self.add),
+            Tool(name="pay", input_schema=NUMBERS, handler=self.pay),
+            Tool(name="name", handler=self.name),
+            Tool(name="fail", handler=self.fail),
+            Tool(name="person", input_schema=NUMBERS),
+        ]
+
+
+def executor_of(tools: Tools, sandbox: Sandbox, **options: Any) -> Executor:
+    return Executor(tools.all(), sandbox=sandbox, **options)
+
+
+@asynccontextmanager
+async def client_of(wire: Wire, kind: str = "async", **options: Any) -> AsyncGenerator[Any]:
+    """The real client, closed afterwards."""
+    options = {"api_key": "sk-none", "max_retries": 0, "base_url": wire.base_url} | options
+    if kind == "sync":
+        with OpenAI(**options) as client:
+            yield client
+    else:
+        async with AsyncOpenAI(**options) as client:
+            yield client
