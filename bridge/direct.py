@@ -156,13 +156,17 @@ async def start(
     return direct
 
 
-def with_tools(executor: Executor, tools: Sequence[Tool]) -> Executor:
+def with_tools(executor: Executor, tools: Sequence[Tool], *, alone: bool = False) -> Executor:
     """The same executor with more tools in its catalog, after its own: for requests that bring tools along.
+
+    Args:
+        alone: In place of its own.
 
     Raises:
         CatalogError: They cannot stand beside its own.
     """
-    catalog = Catalog([*(entry.tool for entry in executor.catalog.entries), *tools])
+    own = [] if alone else [entry.tool for entry in executor.catalog.entries]
+    catalog = Catalog([*own, *tools])
     return cast("Executor", _View(executor, Gate(catalog, executor.policy, executor.grants)))
 
 

@@ -1,14 +1,59 @@
-"""The executor of OpenAI agent loops: Responses, Chat Completions, and whatever else speaks their wire.
+"""Sandbridge as the executor of OpenAI agent loops, and of whatever else speaks their wire (extra `openai`).
 
-A map: `run` loops over the Responses API (responses.py) and `chat.run` over Chat Completions (chat.py), each to the
-final message; `handle` is their single step, for a loop of your own, and `tools` what to offer there. answering.py says
-who answers which call, items.py what the wire looks like, definitions.py how tools are defined for the vendor,
-client.py sends. The `openai` package is the extra `openai`; it is imported when a client is used.
+Three ways, one gate:
+
+- `run(client, executor, ...)` over the Responses API, `chat.run(...)` over Chat Completions: any model writes
+  JavaScript programs for one tool, `run_program`; they run here.
+- `run(..., hosted=True)`: the vendor runs the programs (`programmatic_tool_calling`); every call that they make is
+  answered through policy, approvals and limits.
+- `local(client, executor)`: an application that already speaks the hosted form keeps its code; its programs run here,
+  with any model.
+
+`handle` and `tools` are for loops of one's own. A map: turns.py has what ends a loop, responses.py and chat.py the two
+APIs, answering.py who answers which call, approvals.py those that the vendor asks for, items.py and definitions.py the
+wire, client.py sends; service.py and dialect.py are the hosted form.
 """
 
 from __future__ import annotations
 
-from bridge.openai.answering import Handled
-from bridge.openai.responses import Reply, handle, run, tools
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Handled", "Reply", "handle", "run", "tools"]
+from bridge.code_tool import LoopError, RepeatedFailure, TurnsExceeded
+from bridge.openai import chat
+from bridge.openai.answering import Turn
+from bridge.openai.responses import Conversation, handle, run, tools
+
+if TYPE_CHECKING:
+    from bridge.executor import Executor
+    from bridge.openai.service import local
+
+__all__ = [
+    "Conversation",
+    "LoopError",
+    "RepeatedFailure",
+    "Turn",
+    "TurnsExceeded",
+    "chat",
+    "handle",
+    "local",
+    "run",
+    "run_sync",
+    "tools",
+]
+
+
+def run_sync(client: Any, executor: Executor, **options: Any) -> Conversation:
+    """`run` for code without an event loop, inside `with Executor(...) as executor`.
+
+    `executor.call_sync(conversation.resume, {...})` goes on after a pause.
+    """
+    return executor.call_sync(partial(run, client, executor, **options))
+
+
+def __getattr__(name: str) -> Any:
+    if name != "local":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bridge.openai.service import local  # loads the SDK, which the rest needs only where it is used
+
+    return local

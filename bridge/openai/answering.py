@@ -14,7 +14,8 @@ from bridge.code_tool import Answered, CodeTool, ModelCall, read_arguments
 from bridge.direct import ToolCall
 from bridge.errors import StateError, ToolError
 from bridge.loop import Direct, Part, Refused, Step
-from bridge.openai import definitions, turns
+from bridge.openai import definitions
+from bridge.openai import turns as base
 from bridge.openai.approvals import Approvals
 from bridge.openai.items import (
     FOREIGN,
@@ -165,7 +166,7 @@ class Offer:
         return name == self.tool.name or name in self._by_name or any(name == each.name for each in self.tool.direct)
 
 
-class Handled(turns.Handled):
+class Turn(base.Turn):
     """One response of the Responses API with what the executor did about it; `items` are input items."""
 
     def __init__(self, response: Response, offer: Offer, step: Step, parts: Sequence[Part], given: _Given) -> None:
@@ -189,10 +190,10 @@ class Handled(turns.Handled):
         return [*own, *self.items]
 
     @property
-    def _ending(self) -> Literal["continue", "final", "incomplete"]:
+    def _ending(self) -> Literal["continue", "finished", "incomplete"]:
         if self.response.status == "incomplete":
             return "incomplete"
-        return "final" if is_final(self._given.items) else "continue"
+        return "finished" if is_final(self._given.items) else "continue"
 
 
 class _Given:
@@ -211,8 +212,11 @@ class _Given:
         self.left += [item for item in self.items if item.get("type") in FOREIGN]
 
 
-async def answer(response: Response, offer: Offer) -> Handled:
+async def answer(response: Response, offer: Offer, refusal: ToolError | None = None) -> Turn:
     """Answer what one response calls for; returns when all is answered, or when the rest waits for people.
+
+    Args:
+        refusal: Make none of the calls, and say this of each.
 
     Raises:
         StateError: The response failed or is not there yet (`background`): there is nothing to answer.
@@ -223,6 +227,6 @@ async def answer(response: Response, offer: Offer) -> Handled:
         raise StateError(f"response {response.id} is {response.status}{error}: there is nothing to answer")
     given = _Given(response, offer)
     offer.programs.saw(given.items)
-    parts = offer.parts(given.calls)
-    step = await offer.tool.begin([call.model_call for call in given.calls], parts)
-    return Handled(response, offer, step, parts, given)
+    calls = [call.model_call for call in given.calls]
+    parts = offer.parts(given.calls) if refusal is None else [Refused(call, refusal) for call in calls]
+    return Turn(response, offer, await offer.tool.begin(calls, parts), parts, given)

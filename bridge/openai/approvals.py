@@ -8,19 +8,21 @@ any other call. What the vendor says of a tool comes from a server that nobody d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from bridge.approval import canonical
 from bridge.code_tool import Answered, ModelCall
 from bridge.dialect import is_object
-from bridge.direct import ToolCall
+from bridge.direct import ToolCall, with_tools
 from bridge.errors import CatalogError
-from bridge.executor import Executor
 from bridge.loop import Direct
 from bridge.openai.items import Item
 from bridge.tools import Annotations, Caller, Tool, ToolContext
+
+if TYPE_CHECKING:
+    from bridge.executor import Executor
 
 LET_THROUGH: Final = {"let_through": True}
 _HINTS: Final = {
@@ -29,23 +31,6 @@ _HINTS: Final = {
     "idempotentHint": "idempotent",
     "openWorldHint": "open_world",
 }
-
-
-class Borrowed(Executor):
-    """An open executor with other tools: sandbox, policy, approver, grants, limits and events are those of the one it
-    borrows from, and so is the life of its runs. It is never entered."""
-
-    def __init__(self, executor: Executor, tools: Sequence[Tool]) -> None:
-        super().__init__(
-            tools,
-            policy=executor.policy,
-            approver=executor.approver,
-            limits=executor.limits,
-            sandbox=executor.sandbox,
-            on_event=executor.on_event,
-        )
-        self.grants = executor.grants
-        self._tasks = executor._tasks  # noqa: SLF001  what borrows may know what it borrows
 
 
 class Approvals(Direct):
@@ -73,7 +58,7 @@ class Approvals(Direct):
         self._given = dict(zip([call.id for call in calls], arguments, strict=True))
 
     async def start(self, executor: Executor) -> None:
-        await super().start(Borrowed(executor, self._tools))
+        await super().start(with_tools(executor, self._tools, alone=True))
 
     def has(self, call_id: str) -> bool:
         """Whether a request is one of these."""

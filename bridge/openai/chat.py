@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from bridge.code_tool import TURNS, Bounds, CodeTool, LoopError, ModelCall
-from bridge.errors import ConfigurationError, StateError
-from bridge.loop import Step
+from bridge.errors import ConfigurationError, StateError, ToolError
+from bridge.loop import Refused, Step
 from bridge.openai import client as clients
 from bridge.openai import definitions
-from bridge.openai import turns as turns_of
+from bridge.openai import turns as base
 from bridge.openai.items import json_text, plain
 from bridge.openai.turns import Item
 
@@ -33,7 +33,7 @@ _NOT_SENT: Final = frozenset(["annotations", "function_call", "refusal", "audio"
 _PICTURES: Final = "[sandbridge] {count} picture(s) were made; a tool message cannot hold them"
 
 
-class Handled(turns_of.Handled):
+class Turn(base.Turn):
     """One chat completion with what the executor did about it; `items` are the messages of its tools."""
 
     def __init__(self, completion: ChatCompletion, tool: CodeTool, step: Step, read: _Read) -> None:
@@ -58,8 +58,8 @@ class Handled(turns_of.Handled):
         return [self._read.message, *self.items]
 
     @property
-    def _ending(self) -> Literal["continue", "final", "incomplete"]:
-        return "incomplete" if self._read.finish in ("length", "content_filter") else "final"
+    def _ending(self) -> Literal["continue", "finished", "incomplete"]:
+        return "incomplete" if self._read.finish in ("length", "content_filter") else "finished"
 
 
 class _Read:
@@ -121,7 +121,7 @@ def _model_call(call: Item) -> ModelCall:
     return ModelCall(id=call["id"], name=str(inner.get("name") or ""), arguments=inner.get("arguments"))
 
 
-class Reply(turns_of.Reply):
+class Conversation(base.Conversation):
     """Where a conversation over Chat Completions stands. `transcript` is the next `messages`."""
 
     def __init__(self, client: Any, tool: CodeTool, request: dict[str, Any], bounds: Bounds, sending: _Sending) -> None:
@@ -141,15 +141,15 @@ class Reply(turns_of.Reply):
     async def _send(self) -> ChatCompletion:
         sending = self._sending
         request = self._request | {"messages": with_instructions(self.transcript, self._tool.instructions)}
-        if self.response is not None and _forces(request.get("tool_choice")):
+        if self.turns and _forces(request.get("tool_choice")):
             del request["tool_choice"]
         request["tools"] = definitions.of(self._tool, api="chat", raw=sending.raw)
         return await clients.complete(self._client, request, stream=sending.stream, on_event=sending.on_event)
 
-    async def _answer(self, response: ChatCompletion) -> turns_of.Handled:
+    async def _answer(self, response: ChatCompletion, refusal: ToolError | None = None) -> base.Turn:
         if not response.choices:
             raise LoopError("the completion has no choices", self)
-        return await answer(response, self._tool, leave=False)
+        return await answer(response, self._tool, leave=False, refusal=refusal)
 
     def _has_calls(self, response: ChatCompletion) -> bool:
         return bool(response.choices and response.choices[0].message.tool_calls)
@@ -179,7 +179,7 @@ async def run(
     limits: Limits | None = None,
     context: Any = None,
     **request: Any,
-) -> Reply:
+) -> Conversation:
     """Let a model work with programs, to its final message or to a pause.
 
     Args:
@@ -195,8 +195,8 @@ async def run(
         **request: Anything else that `chat.completions.create` takes.
 
     Returns:
-        The reply. `paused` when something waits: decide `reply.approvals`, answer `reply.pending`, and
-        `await reply.resume({id: verdict or value})`.
+        The conversation: `finished`, or `paused` when something waits: decide its `approvals`, answer its `pending`,
+        and `await conversation.resume({id: verdict or value})`.
 
     Raises:
         ConfigurationError: Options that cannot be meant.
@@ -219,19 +219,19 @@ async def run(
         raise ConfigurationError("functions and function_call were replaced by tools: give the tools to the executor")
     tool = CodeTool(executor, direct=direct, inputs=inputs, limits=limits, context=context)
     request |= {"model": model, "messages": plain(list(messages))}
-    return await Reply(client, tool, request, Bounds(turns), _Sending(stream, on_event, raw)).loop()
+    return await Conversation(client, tool, request, Bounds(turns), _Sending(stream, on_event, raw)).go()
 
 
 async def handle(
     completion: ChatCompletion,
     executor: Executor,
     *,
-    after: Handled | None = None,
+    after: Turn | None = None,
     direct: bool | Iterable[str] = False,
     inputs: Any = None,
     limits: Limits | None = None,
     context: Any = None,
-) -> Handled:
+) -> Turn:
     """Answer what one completion calls for: the single step, for a loop of your own.
 
     Args:
@@ -254,11 +254,11 @@ async def handle(
     return await answer(completion, tool, leave=True)
 
 
-async def answer(completion: ChatCompletion, tool: CodeTool, *, leave: bool) -> Handled:
-    """Answer what one completion calls for; returns when all is answered, or when the rest waits for people."""
+async def answer(completion: ChatCompletion, tool: CodeTool, *, leave: bool, refusal: ToolError | None = None) -> Turn:
+    """Answer what one completion calls for (or refuse every call in it); returns when all is answered, or waits."""
     read = _Read(completion, tool, leave=leave)
-    step = await tool.begin(read.calls, tool.parts(read.calls))
-    return Handled(completion, tool, step, read)
+    parts = tool.parts(read.calls) if refusal is None else [Refused(call, refusal) for call in read.calls]
+    return Turn(completion, tool, await tool.begin(read.calls, parts), read)
 
 
 def tools(executor: Executor, *, direct: bool | Iterable[str] = False, raw: bool = False) -> list[Item]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from bridge.code_tool import TURNS, Bounds, LoopError
-from bridge.errors import ConfigurationError
+from bridge.errors import ConfigurationError, ToolError
 from bridge.openai import client as clients
-from bridge.openai import turns as turns_of
-from bridge.openai.answering import Handled, Offer, answer
+from bridge.openai import turns as base
+from bridge.openai.answering import Offer, Turn, answer
 from bridge.openai.definitions import HOSTED
 from bridge.openai.items import CALLS, FOREIGN, listed, plain, spoken
 from bridge.openai.turns import Item
@@ -30,7 +30,7 @@ _OF_APPLICATION: Final = frozenset(["function", "custom", "namespace", "tool_sea
 _OF_CLIENT: Final = frozenset(["local_shell", "shell", "apply_patch", "computer", "computer_use_preview"])
 
 
-class Reply(turns_of.Reply):
+class Conversation(base.Conversation):
     """Where a conversation over the Responses API stands. With `store=False`, `transcript` is the next `input`."""
 
     def __init__(self, client: Any, offer: Offer, request: dict[str, Any], bounds: Bounds, sending: _Sending) -> None:
@@ -40,29 +40,34 @@ class Reply(turns_of.Reply):
         self._request = request
         self._sending = sending
         self._new = list(self.transcript)
+        self._previous: str | None = None  # the last response that is answered
 
     @property
     def text(self) -> str:
         return "" if self.response is None else spoken(plain(self.response.output))
 
-    def _take(self, handled: turns_of.Handled) -> None:
-        super()._take(handled)
-        self._new = handled.items
+    def _take(self, turn: base.Turn) -> None:
+        super()._take(turn)
+        self._new = turn.items
+        self._previous = turn.response.id
+
+    def _add(self, message: Item) -> None:
+        super()._add(message)
+        self._new = [*self._new, message]
 
     async def _send(self) -> Response:
         stateless = self._request.get("store") is False
         request = self._request | {"input": self.transcript if stateless else self._new}
-        before: Response | None = self.response
-        if before is not None:
+        if self._previous is not None:
             request["tool_choice"] = _after_first(request.pop("tool_choice", None))
             request = {name: value for name, value in request.items() if name != "tool_choice" or value is not None}
             if not stateless and request.get("conversation") is None:
-                request["previous_response_id"] = before.id
+                request["previous_response_id"] = self._previous
         raw = self._sending.raw
         try:
             return await self._respond(request, raw=raw is not False)
         except Exception as error:
-            if raw is None and before is None and clients.refuses_raw_text(error):
+            if raw is None and self._previous is None and clients.refuses_raw_text(error):
                 self._sending.raw = False
                 return await self._respond(request, raw=False)
             raise
@@ -72,11 +77,11 @@ class Reply(turns_of.Reply):
         request = request | {"tools": [*self._offer.tools(raw=raw), *sending.tools]}
         return await clients.respond(self._client, request, stream=sending.stream, on_event=sending.on_event)
 
-    async def _answer(self, response: Response) -> turns_of.Handled:
+    async def _answer(self, response: Response, refusal: ToolError | None = None) -> base.Turn:
         if response.status not in (None, "completed", "incomplete"):
             error = f": {response.error.code}: {response.error.message}" if response.error else ""
             raise LoopError(f"the vendor's response {response.id} is {response.status}{error}", self)
-        return await answer(response, self._offer)
+        return await answer(response, self._offer, refusal)
 
     def _has_calls(self, response: Response) -> bool:
         return any(item.type in CALLS or item.type in FOREIGN for item in response.output)
@@ -108,7 +113,7 @@ async def run(
     limits: Limits | None = None,
     context: Any = None,
     **request: Any,
-) -> Reply:
+) -> Conversation:
     """Let a model work with programs, to its final message or to a pause.
 
     Args:
@@ -128,14 +133,14 @@ async def run(
             `previous_response_id`, `conversation`, tools that the vendor runs itself (`tools`), ...
 
     Returns:
-        The reply. `paused` when something waits: decide `reply.approvals`, answer `reply.pending`, and
-        `await reply.resume({id: verdict or value})`.
+        The conversation: `finished`, or `paused` when something waits: decide its `approvals`, answer its `pending`,
+        and `await conversation.resume({id: verdict or value})`.
 
     Raises:
         ConfigurationError: Options that cannot be meant.
         TurnsExceeded: The model still called tools after `turns` requests; those last calls were not made.
         RepeatedFailure: Programs or calls failed the same way three times in a row.
-        LoopError: The vendor's response failed, or the loop goes nowhere. All three have the `Reply` as `.reply`.
+        LoopError: The vendor's response failed, or the loop goes nowhere. All three have the conversation as `.reply`.
         openai.OpenAIError: What the client raises: connection, key, refused requests.
         SandboxError: V8 or the walls are not there.
     """
@@ -157,21 +162,21 @@ async def run(
     offer.programs.saw(given)
     request |= {"model": model, "input": given}
     sending = _Sending(tools, stream, on_event, False if hosted else raw)
-    return await Reply(client, offer, request, Bounds(turns), sending).loop()
+    return await Conversation(client, offer, request, Bounds(turns), sending).go()
 
 
 async def handle(
     response: Response,
     executor: Executor,
     *,
-    after: Handled | None = None,
+    after: Turn | None = None,
     history: Sequence[Any] = (),
     direct: bool | Iterable[str] = False,
     hosted: bool = False,
     inputs: Any = None,
     limits: Limits | None = None,
     context: Any = None,
-) -> Handled:
+) -> Turn:
     """Answer what one response calls for: the single step, for a loop of your own.
 
     Args:

@@ -1,7 +1,7 @@
-"""What both of the vendor's APIs have in common: one response with its answers (`Handled`), and the loop (`Reply`).
+"""What both of the vendor's APIs have in common: a response with its answers (`Turn`), and the loop (`Conversation`).
 
-Decides when a loop ends and what is left of it: whatever happens, `Reply.transcript` is a history that the vendor
-takes, with an answer for every call in it. What a request holds and how a response is read are the APIs' own
+Decides when a loop ends and what is left of it: whatever happens, `Conversation.transcript` is a history that the
+vendor takes, with an answer for every call in it. What a request holds and how a response is read are the APIs' own
 (responses.py, chat.py).
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from bridge.code_tool import Answered, Bounds, LoopError
-from bridge.errors import StateError
+from bridge.errors import StateError, ToolError
 from bridge.loop import Step
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ INTERRUPTED: Final = (
 )
 
 
-class Handled:
+class Turn:
     """One response with what the executor did about it.
 
     Attributes:
@@ -49,17 +49,17 @@ class Handled:
         return f"<{type(self).__name__} {self.status}, {len(self.runs)} runs>"
 
     @property
-    def status(self) -> Literal["continue", "paused", "final", "incomplete"]:
-        """`continue`: send `items`; `paused`: something waits for people or the application, `resume` first; `final`:
-        the model has said its last word; `incomplete`: the response was cut off before it said any."""
+    def status(self) -> Literal["continue", "paused", "finished", "incomplete"]:
+        """`continue`: send `items`; `paused`: something waits for people or the application, `resume` first;
+        `finished`: the model has said its last word; `incomplete`: the response was cut off before it said any."""
         if self._step.status == "paused":
             return "paused"
         return "continue" if self._calls or self._cut or self.left else self._ending
 
     @property
-    def done(self) -> bool:
+    def final(self) -> bool:
         """Whether nothing is to be sent any more."""
-        return self.status in ("final", "incomplete")
+        return self.status in ("finished", "incomplete")
 
     @property
     def answers(self) -> list[Answered]:
@@ -108,43 +108,38 @@ class Handled:
         return self
 
     @property
-    def _ending(self) -> Literal["continue", "final", "incomplete"]:
+    def _ending(self) -> Literal["continue", "finished", "incomplete"]:
         """What a response without calls means."""
         raise NotImplementedError
 
 
-class Reply:
-    """Where a conversation stands.
+class Conversation:
+    """Where a conversation stands. `resume` goes on after a pause, `say` after its end.
 
     Attributes:
-        status: `final`: the model has said its last word; `paused`: something waits for people or the application, and
-            `resume` goes on; `incomplete`: the last response was cut off, or the loop was given up.
+        status: `ready`: a request may be sent (`go`); `paused`: something waits for people or the application;
+            `finished`: the model has said its last word; `incomplete`: its last response was cut off.
         response: The last response; None before the first.
-        transcript: Whole ordered history, that of the application first: the next conversation's beginning, a new
-            message appended.
+        transcript: Whole ordered history, that of the application first. An answer stands in it for every call.
     """
 
     def __init__(self, transcript: list[Item], runs: list[Run], bounds: Bounds) -> None:
-        self.status: Literal["final", "paused", "incomplete"] = "incomplete"
+        self.status: Literal["ready", "paused", "finished", "incomplete"] = "ready"
         self.response: Any = None
         self.transcript = transcript
+        self.turns = 0
         self._runs = runs
         self._bounds = bounds
-        self._handled: Handled | None = None
+        self._turn: Turn | None = None
         self._empty = 0
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.status} after {self.turns} requests, {len(self.runs)} runs>"
+        return f"<{type(self).__name__} {self.status}, {self.turns} requests, {len(self.runs)} runs>"
 
     @property
     def text(self) -> str:
         """What the model said in the last response, a refusal included."""
         raise NotImplementedError
-
-    @property
-    def turns(self) -> int:
-        """Requests so far."""
-        return self._bounds.used
 
     @property
     def runs(self) -> list[Run]:
@@ -154,83 +149,112 @@ class Reply:
     @property
     def pending(self) -> list[PendingCall]:
         """Client-owned calls that wait for the application."""
-        return self._handled.pending if self._handled is not None else []
+        return self._turn.pending if self._turn is not None else []
 
     @property
     def approvals(self) -> list[ApprovalRequest]:
         """Calls that wait for a verdict."""
-        return self._handled.approvals if self._handled is not None else []
+        return self._turn.approvals if self._turn is not None else []
+
+    async def go(self) -> Self:
+        """Send requests and answer calls until the model's last word, or until all that is left waits for people.
+
+        Raises:
+            LoopError: As for `run`; its `reply` is this conversation.
+            StateError: It is paused or has ended.
+            openai.OpenAIError: A request failed; `go` sends it again, and nothing is run twice.
+        """
+        if self.status != "ready":
+            way = "resume(...) goes on" if self.status == "paused" else "say(...) begins the next question"
+            raise StateError(f"the conversation is {self.status}: {way}")
+        while self.status == "ready":
+            if self._bounds.spent:
+                raise self._bounds.exceeded(self)
+            self.response = response = await self._send()
+            self._bounds.turn()
+            self.turns += 1
+            if self._bounds.spent and self._has_calls(response):
+                text = f"not carried out: the bound of {self._bounds.turns} requests was reached"
+                self._take(await self._answer(response, ToolError("limit", text)))
+                raise self._bounds.exceeded(self)
+            turn = await self._answer(response)
+            if turn.left:
+                kinds = ", ".join(sorted({str(item.get("type")) for item in turn.left}))
+                raise LoopError(f"nobody here answers {kinds}: use `handle` in a loop of your own for such tools", self)
+            self._see(turn)
+        return self
 
     async def resume(self, answers: Mapping[str, Any]) -> Self:
-        """Give verdicts and answers by call id (of `pending` and `approvals`), and go on with the loop.
+        """Give verdicts and answers by call id (of `pending` and `approvals`), and go on. Partial answers are fine.
 
         Raises:
             StateError: Nothing waits, an id does not, or a verdict does not fit.
-            LoopError: As for `run`.
+            Others: As for `go`.
         """
-        handled = self._paused()
-        if answers or handled.status == "paused":  # else: what was waited for has expired meanwhile
-            await handled.resume(answers)
-        return await self.loop() if self._go_on(handled) else self
+        turn = self._paused()
+        if answers or turn.status == "paused":  # else: what was waited for has expired meanwhile
+            await turn.resume(answers)
+        self._see(turn)
+        return await self.go() if self.status == "ready" else self
 
     async def cancel(self) -> Self:
-        """Give up what waits, and the loop: the transcript says of those calls that they were cancelled.
+        """Give up what waits, without another request: the transcript says of those calls that they were cancelled.
 
         Raises:
             StateError: Nothing waits.
         """
-        handled = self._paused()
-        self.status, self._handled = "incomplete", None
-        self._take(await handled.cancel())
+        turn = await self._paused().cancel()
+        self.status, self._turn = "ready", None
+        self._take(turn)
         return self
 
-    async def loop(self) -> Self:
-        """Send requests until something ends the loop. `run` does it; there is no need to call it again."""
-        while True:
-            self._bounds.turn()
-            self.response = await self._send()
-            if self._bounds.spent and self._has_calls(self.response):
-                raise self._bounds.exceeded(self)
-            handled = await self._answer(self.response)
-            if handled.left:
-                kinds = ", ".join(sorted({str(item.get("type")) for item in handled.left}))
-                raise LoopError(f"nobody here answers {kinds}: use `handle` in a loop of your own for such tools", self)
-            if not self._go_on(handled):
-                return self
+    async def say(self, content: Any) -> Self:
+        """Add a message of the user, and go on; the bounds begin anew.
 
-    def _paused(self) -> Handled:
-        if self._handled is None:
-            raise StateError("nothing of this conversation waits: only a paused one can be resumed or cancelled")
-        return self._handled
+        Raises:
+            StateError: It is paused.
+            Others: As for `go`.
+        """
+        if self._turn is not None:
+            raise StateError("the conversation is paused: resume or cancel it first")
+        self._add({"role": "user", "content": content})
+        self._bounds, self._empty, self.status = Bounds(self._bounds.turns), 0, "ready"
+        return await self.go()
 
-    def _go_on(self, handled: Handled) -> bool:
-        """Take in what was done about a response; whether another request follows."""
-        if handled.status == "paused":
-            self.status, self._handled = "paused", handled
-            return False
-        self.status, self._handled = "incomplete", None  # until a response says otherwise
-        self._take(handled)
-        self._bounds.saw(handled.answers, self)
-        if handled.done:
-            self.status = "final" if handled.status == "final" else "incomplete"
-            return False
-        self._empty = 0 if handled.items else self._empty + 1
+    def _paused(self) -> Turn:
+        if self._turn is None:
+            raise StateError(f"the conversation is {self.status}: only a paused one can be resumed or cancelled")
+        return self._turn
+
+    def _see(self, turn: Turn) -> None:
+        """Take in what was done about a response."""
+        if turn.status == "paused":
+            self.status, self._turn = "paused", turn
+            return
+        self.status, self._turn = "ready", None
+        self._take(turn)
+        self._bounds.saw(turn.answers, self)
+        if turn.status in ("finished", "incomplete"):
+            self.status = turn.status
+            return
+        self._empty = 0 if turn.items else self._empty + 1
         if self._empty >= EMPTY:
             raise LoopError(f"{EMPTY} responses in a row held neither a call nor a message", self)
-        if self._bounds.spent:
-            raise self._bounds.exceeded(self)
-        return True
 
-    def _take(self, handled: Handled) -> None:
+    def _take(self, turn: Turn) -> None:
         """Let the transcript grow by a response and its answers."""
-        self.transcript += handled.transcript
+        self.transcript += turn.transcript
+
+    def _add(self, message: Item) -> None:
+        """Let the transcript grow by a message of the user."""
+        self.transcript.append(message)
 
     async def _send(self) -> Any:
         """Send the next request."""
         raise NotImplementedError
 
-    async def _answer(self, response: Any) -> Handled:
-        """Answer what a response calls for."""
+    async def _answer(self, response: Any, refusal: ToolError | None = None) -> Turn:
+        """Answer what a response calls for, or refuse every call in it."""
         raise NotImplementedError
 
     def _has_calls(self, response: Any) -> bool:

@@ -79,7 +79,7 @@ async def test_a_program_is_run_and_its_result_goes_back(
     async with client_of(wire, kind) as client, executor_of(tools, opened) as executor:
         sealed = ["reasoning.encrypted_content"]  # also where it is stored: the history goes on without storage below
         reply = await loop(client, executor, store=store, stream=stream, raw=raw, include=sealed)
-        assert (reply.status, reply.text, reply.turns) == ("final", "It is three.", 2)
+        assert (reply.status, reply.text, reply.turns) == ("finished", "It is three.", 2)
         assert [run.result.value for run in reply.runs] == [3]
         assert outputs(wire) == [ADDED]
         assert (tools.reached, wire.refusals) == ([{"a": 1, "b": 2}], [])
@@ -179,7 +179,7 @@ async def test_a_program_that_fails_is_answered_and_the_model_may_try_again(
     wire.play([thinks(), program(text)], [program(ADD, 2)], [says("ok")])
     async with executor_of(tools, opened, policy=Policy([deny("pay")]), limits=Limits(cpu_s=0.3)) as executor:
         reply = await loop(client, executor, store=False)
-        assert (reply.status, reply.text, len(reply.runs)) == ("final", "ok", 2)
+        assert (reply.status, reply.text, len(reply.runs)) == ("finished", "ok", 2)
     assert outputs(wire, 1)[0].startswith(starts)
     assert wire.refusals == []
 
@@ -193,7 +193,7 @@ async def test_a_model_that_fails_the_same_way_three_times_is_stopped_and_told_w
         with pytest.raises(RepeatedFailure, match="the model failed 3 times in the same way:\n1\\.") as caught:
             await loop(client, executor, store=False)
         reply = caught.value.reply
-        assert (reply.status, reply.turns, len(reply.runs)) == ("incomplete", 3, 3)
+        assert (reply.status, reply.turns, len(reply.runs)) == ("ready", 3, 3)
         wire.play([says("I give up")])
         more = [*reply.transcript, {"role": "user", "content": "stop"}]
         assert (await loop(client, executor, input=more, store=False)).text == "I give up"
@@ -208,16 +208,22 @@ async def test_a_loop_ends_after_as_many_requests_as_it_may_send_and_makes_no_ca
         with pytest.raises(TurnsExceeded, match=r"after 2 requests \(turns=2\)") as caught:
             await loop(client, executor, turns=2, store=False)
         assert (len(wire.requests), len(tools.reached)) == (2, 1)
-        wire.turns[:] = [[says("ok")]]
-        more = [*caught.value.reply.transcript, {"role": "user", "content": "go on"}]
-        assert (await loop(client, executor, input=more, store=False)).text == "ok"
+        reply = caught.value.reply
+        with pytest.raises(TurnsExceeded):
+            await reply.go()
+        assert outputs(wire) == [ADDED]
+        wire.turns[:] = [[program(ADD, 6)], [says("ok")]]
+        assert (await reply.say("go on")).text == "ok"
+        assert (reply.turns, len(tools.reached)) == (4, 2)
+    assert outputs(wire)[1] == "[sandbridge] error limit: not carried out: the bound of 2 requests was reached"
+    assert wire.refusals == []
 
 
 async def test_a_refusal_is_the_last_word(wire: Wire, client: Any, tools: Tools, opened: Sandbox) -> None:
     wire.play([refuses("I cannot.")])
     async with executor_of(tools, opened) as executor:
         reply = await loop(client, executor)
-    assert (reply.status, reply.text) == ("final", "I cannot.")
+    assert (reply.status, reply.text) == ("finished", "I cannot.")
 
 
 async def test_commentary_beside_a_call_and_alone_is_not_the_last_word(
@@ -227,7 +233,7 @@ async def test_commentary_beside_a_call_and_alone_is_not_the_last_word(
     wire.play([note, program(ADD)], [note | {"id": "msg_8"}], [says("three", phase="final_answer")])
     async with executor_of(tools, opened) as executor:
         reply = await loop(client, executor)
-    assert (reply.status, reply.text, reply.turns) == ("final", "three", 3)
+    assert (reply.status, reply.text, reply.turns) == ("finished", "three", 3)
     assert wire.requests[2]["input"] == []
 
 
@@ -256,9 +262,16 @@ async def test_in_a_stored_conversation_only_what_is_new_is_sent(
     wire.play([says("hi")], [program(ADD)], [says("ok")])
     async with executor_of(tools, opened) as executor:
         first = await loop(client, executor)
-        await loop(client, executor, input="more", previous_response_id=first.response.id)
-    assert [request.get("previous_response_id") for request in wire.requests] == [None, "resp_1", "resp_2"]
-    assert [len(request["input"]) for request in wire.requests] == [1, 1, 1]
+        more = await loop(client, executor, input="more", previous_response_id=first.response.id)
+        wire.play([says("bye")])
+        assert (await more.say("and?")).text == "bye"
+        assert [item.get("content") or item.get("type") for item in more.transcript[::2]] == [
+            "more",
+            "function_call_output",
+            "and?",
+        ]
+    assert [request.get("previous_response_id") for request in wire.requests] == [None, "resp_1", "resp_2", "resp_3"]
+    assert [len(request["input"]) for request in wire.requests] == [1, 1, 1, 1]
 
 
 async def test_pictures_of_a_program_are_shown_to_the_model(
@@ -288,8 +301,8 @@ async def test_a_call_that_is_asked_about_pauses_the_loop_and_the_verdict_goes_o
         with pytest.raises(StateError, match="call nope does not wait"):
             await reply.resume({"nope": Approve()})
         reply = await reply.resume({request.id: Approve()})
-        assert (reply.status, reply.text, reply.approvals) == ("final", "paid", [])
-        with pytest.raises(StateError, match="nothing of this conversation waits"):
+        assert (reply.status, reply.text, reply.approvals) == ("finished", "paid", [])
+        with pytest.raises(StateError, match="the conversation is finished: only a paused one"):
             await reply.resume({})
     assert outputs(wire) == ['[sandbridge] completed; 1 call\n{"paid":5}', ADDED]
     assert wire.refusals == []
@@ -327,7 +340,7 @@ async def test_a_loop_that_is_given_up_in_a_pause_leaves_a_history_that_goes_on(
     wire.play([thinks(), program("return await tools.person({a: 1, b: 1})"), calls("person", {"a": 1, "b": 2}, 2)])
     async with executor_of(tools, opened) as executor:
         reply = await (await loop(client, executor, store=False, direct=True)).cancel()
-        assert (reply.status, reply.pending) == ("incomplete", [])
+        assert (reply.status, reply.pending) == ("ready", [])
         wire.play([says("never mind")])
         more = [*reply.transcript, {"role": "user", "content": "forget it"}]
         assert (await loop(client, executor, input=more, store=False, direct=True)).text == "never mind"
@@ -568,7 +581,7 @@ async def test_the_single_step_serves_a_loop_of_ones_own(
         request = {"model": "m", "tools": [*openai.tools(executor), mine], "instructions": executor.instructions()}
         response = await client.responses.create(input="hi", **request)
         step = await openai.handle(response, executor)
-        assert (step.status, step.done, [item["name"] for item in step.left]) == ("continue", False, ["mine"])
+        assert (step.status, step.final, [item["name"] for item in step.left]) == ("continue", False, ["mine"])
         own = {"type": "function_call_output", "call_id": step.left[0]["call_id"], "output": "42"}
         response = await client.responses.create(input=[*step.items, own], previous_response_id=response.id, **request)
         step = await openai.handle(response, executor, after=step)
@@ -578,7 +591,7 @@ async def test_the_single_step_serves_a_loop_of_ones_own(
         step = await step.resume({step.pending[0].id: 5})
         response = await client.responses.create(input=step.items, previous_response_id=response.id, **request)
         step = await openai.handle(response, executor, after=step)
-        assert (step.status, step.done, step.items) == ("final", True, [])
+        assert (step.status, step.final, step.items) == ("finished", True, [])
     assert wire.refusals == []
 
 

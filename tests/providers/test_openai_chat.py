@@ -72,7 +72,7 @@ async def test_a_program_is_run_and_its_result_goes_back(
     wire.play([chat_says("Let me see.", call)], [chat_says("three")])
     async with client_of(wire, kind) as client, executor_of(tools, opened) as executor:
         reply = await loop(client, executor, stream=stream, raw=raw)
-        assert (reply.status, reply.text, reply.turns) == ("final", "three", 2)
+        assert (reply.status, reply.text, reply.turns) == ("finished", "three", 2)
         assert results(wire) == [("call_1", ADDED)]
         assert wire.requests[1]["messages"][2] == {"role": "assistant", "content": "Let me see.", "tool_calls": [call]}
         wire.play([chat_says("bye")])
@@ -207,7 +207,7 @@ async def test_pauses_bounds_and_repeated_failures_are_those_of_every_loop(
         reply = await loop(client, executor)
         assert reply.status == "paused"
         assert (await reply.resume({reply.approvals[0].id: Approve()})).text == "paid"
-        with pytest.raises(StateError, match="nothing of this conversation waits"):
+        with pytest.raises(StateError, match="the conversation is finished: only a paused one"):
             await reply.resume({})
         for number in (1, 2, 3):
             wire.play([chat_says(None, program("return await tools.fail()", number))])
@@ -247,7 +247,7 @@ async def test_refusals_and_empty_messages_are_last_words_that_can_be_sent_back(
         for said, text in ((chat_says(None, refusal="no"), "no"), (chat_says(None), "")):
             wire.play([said], [chat_says("ok")])
             reply = await loop(client, executor)
-            assert (reply.status, reply.text) == ("final", text)
+            assert (reply.status, reply.text) == ("finished", text)
             assert (await loop(client, executor, messages=[*reply.transcript, *HI])).text == "ok"
     assert wire.refusals == []
 
@@ -278,7 +278,7 @@ async def test_the_single_step_serves_a_loop_of_ones_own(
         messages: list[Any] = [{"role": "system", "content": executor.instructions()}, *HI]
         request = {"model": "m", "tools": [*chat.tools(executor), mine]}
         step = None
-        while step is None or not step.done:
+        while step is None or not step.final:
             completion = await client.chat.completions.create(messages=messages, **request)
             step = await chat.handle(completion, executor, after=step)
             messages += step.transcript

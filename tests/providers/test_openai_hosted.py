@@ -71,7 +71,7 @@ async def test_every_wave_of_the_vendors_program_is_answered_until_the_final_mes
     )
     async with client_of(wire, kind) as client, executor_of(tools, opened) as executor:
         reply = await loop(client, executor, store=store, stream=stream)
-    assert (reply.status, reply.text, reply.turns) == ("final", "paid", 4)
+    assert (reply.status, reply.text, reply.turns) == ("finished", "paid", 4)
     first = outputs(wire, 1)
     assert first == ["3", "Ada"]
     assert outputs(wire, 2)[-1] == '{"paid":3}'
