@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sandbox import Limits
 
 TURNS: Final = 25  # requests of one loop; a long task takes about ten when it is done with programs
+_LABELS: Final = {False: "[sandbridge] error ", True: "Error: "}  # for a model, for a program
 SAME_FAILURES: Final = 3  # the same failure so many times: the model does not find a way out of it
 
 
@@ -99,10 +100,11 @@ class Part:
 
 
 class Refused(Part):
-    """A call that reaches nobody, and why."""
+    """A call that reaches nobody, and why. `whole`: as for `Direct`."""
 
-    def __init__(self, call: ModelCall, error: ToolError) -> None:
-        self._answered = Answered(id=call.id, name=call.name, text=f"[sandbridge] error {error}", failed=True)
+    def __init__(self, call: ModelCall, error: ToolError, *, whole: bool = False) -> None:
+        text = f"{_LABELS[whole]}{error}"
+        self._answered = Answered(id=call.id, name=call.name, text=text, failed=True)
 
     def answers(self) -> list[Answered]:
         return [self._answered]
@@ -160,12 +162,11 @@ class Direct(Part):
         assert self._direct is not None
         found: list[Answered] = []
         for call, result in zip(self._calls, self._direct.results(), strict=True):
-            text = result.body if result.status == "completed" and result.handle is None else result.text
+            text = result.body if result.status == "completed" else result.text
             if self._whole:
                 text = result.value if isinstance(result.value, str) else replies.encode(result.value).decode()
             if result.error is not None:
-                text = "Error: " if self._whole else "[sandbridge] error "
-                text += f"{result.error.code}: {result.error.message}"
+                text = f"{_LABELS[self._whole]}{result.error.code}: {result.error.message}"
                 text += f" ({result.error.hint})" if result.error.hint else ""
             found.append(
                 Answered(id=call.id, name=call.name, text=text, failed=result.error is not None, result=result)

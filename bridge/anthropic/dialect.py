@@ -21,6 +21,7 @@ from bridge.tools import Tool
 
 VERSIONS: Final = frozenset({"code_execution_20260120", "code_execution_20260521"})  # those that can call tools
 _SERVER: Final = "srv"  # before the id of a model's call: what the hosted form calls it
+_GIVEN: Final = "arguments"  # what the model gave, where it was not just a program: it goes back as it came
 _RESULTS: Final = "code_execution_tool_result"
 
 
@@ -106,8 +107,9 @@ class _Plain:
         else:
             self._flush()
             if kind == "server_tool_use" and block["name"] == wire.CODE_EXECUTION:
-                program = {"program": block["input"].get("code", "")}
-                block = {"type": "tool_use", "id": plain_id(block["id"]), "name": self._code_tool, "input": program}
+                given = block["input"]
+                given = given.get(_GIVEN, {"program": given.get("code", "")})
+                block = {"type": "tool_use", "id": plain_id(block["id"]), "name": self._code_tool, "input": given}
             elif kind == "tool_use":
                 block = {key: part for key, part in block.items() if key != "caller"}
             self._append(role, block)
@@ -155,7 +157,7 @@ def hosted_block(block: Block, code_tool: str, program: str) -> Block:
         "type": "server_tool_use",
         "id": _SERVER + block["id"],
         "name": wire.CODE_EXECUTION,
-        "input": {"code": program},
+        "input": {"code": program} | ({} if block["input"] == {"program": program} else {_GIVEN: block["input"]}),
         "caller": {"type": "direct"},
     }
 

@@ -139,7 +139,7 @@ class Offer:
                 made = ToolCall(tool.entry.name, tool.arguments(read_arguments(call)))
                 of_programs.setdefault(parent, []).append((call, made))
             except ToolError as error:
-                parts.append(Refused(call, error))
+                parts.append(Refused(call, error, whole=parent in self.programs.live))
         parts += self._code.parts(own)
         for parent, pairs in of_programs.items():
             parts.append(

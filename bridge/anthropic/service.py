@@ -132,7 +132,7 @@ class _Service:
         ours = {"messages", "tools", "tool_choice", "container", "stream"}
         params: Block = {key: part for key, part in body.items() if key not in ours}
         params["tools"] = dialect.for_model(tools, code_tool)
-        choice = dialect.choice_for_model(body.get("tool_choice"), code.name)
+        choice = None if container else dialect.choice_for_model(body.get("tool_choice"), code.name)
         for _ in range(TURNS):
             so_far = [*body["messages"], *([{"role": "assistant", "content": turn.content}] if turn.content else [])]
             params["messages"] = dialect.plain_messages(so_far, code.name)
