@@ -252,7 +252,7 @@ def test_of_twenty_threads_one_takes_a_run(store: Store) -> None:
     assert store.row("run").lease_owner == taken[0].owner
 
 
-def test_threads_that_append_to_runs_of_their_own_do_not_disturb_each_other(store: Store) -> None:
+def test_threads_that_write_and_read_runs_of_their_own_do_not_disturb_each_other(store: Store) -> None:
     failed: list[BaseException] = []
 
     def drive(number: int) -> None:
@@ -260,6 +260,7 @@ def test_threads_that_append_to_runs_of_their_own_do_not_disturb_each_other(stor
             lease = begin(store, f"run {number}")
             for count in range(20):
                 lease = store.append(lease, count, [b"%d" % count], now=101, lease_s=10)
+                assert store.read(f"run {number}", after=count) == [b"%d" % count]
         except BaseException as error:  # noqa: BLE001 - raised in the test
             failed.append(error)
 

@@ -205,10 +205,10 @@ def test_a_writer_that_never_ends_is_not_waited_for_for_ever(tmp_path: Path, mon
 
 def test_errors_of_the_database_hold_no_record_and_no_text_of_a_run(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path}/runs.db") as store:
-        lease = begin(store)
         with store._database.writing() as connection:
-            connection.exec_driver_sql("DROP TABLE sandbridge_records")
+            connection.exec_driver_sql("DROP TABLE sandbridge_runs")
         with pytest.raises(StoreFailed) as failed:
-            store.append(lease, 0, [b"secret"], now=101, lease_s=10)
-        assert str(failed.value) == f"the store {tmp_path}/runs.db: no such table: sandbridge_records"
+            begin(store, records=(b"secret",), program="secret")
+        assert str(failed.value) == f"the store {tmp_path}/runs.db: no such table: sandbridge_runs"
+        assert "INSERT INTO sandbridge_runs" in str(failed.value.__cause__)
         assert "secret" not in str(failed.value.__cause__)
