@@ -50,7 +50,7 @@ def check(client: Any, api: str) -> None:
 
 
 async def respond(client: Any, request: dict[str, Any], *, stream: bool, on_event: OnEvent | None) -> Response:
-    """One request to the Responses API.
+    """One request to the Responses API, from the client's `create`.
 
     Raises:
         LoopError: A stream that ended without its response.
@@ -60,8 +60,8 @@ async def respond(client: Any, request: dict[str, Any], *, stream: bool, on_even
         return await _call(client, client.responses.create, request)
     ended: Any = None
     done: list[Any] = []
-    async with aclosing(_events(client, client.responses.create, request)) as events:
-        async for event in events:
+    async with aclosing(events(client, client.responses.create, request)) as arriving:
+        async for event in arriving:
             if event.type in _ENDS:
                 ended = event.response
             elif event.type == "response.output_item.done":
@@ -86,8 +86,8 @@ async def complete(client: Any, request: dict[str, Any], *, stream: bool, on_eve
     if not stream:
         return await _call(client, client.chat.completions.create, request)
     chunks: list[Any] = []
-    async with aclosing(_events(client, client.chat.completions.create, request)) as events:
-        async for chunk in events:
+    async with aclosing(events(client, client.chat.completions.create, request)) as arriving:
+        async for chunk in arriving:
             chunks.append(chunk)
             await _tell(on_event, chunk)
     return _sum(chunks)
@@ -98,8 +98,6 @@ async def complete(client: Any, request: dict[str, Any], *, stream: bool, on_eve
 
 def is_synchronous(client: Any) -> bool:
     """Whether a call of the client blocks its thread."""
-    if isinstance(getattr(client, "synchronous", None), bool):  # a client of ours
-        return client.synchronous
     import openai
 
     return isinstance(client, openai.OpenAI)
@@ -112,7 +110,8 @@ async def _call(client: Any, create: Callable[..., Any], request: dict[str, Any]
     return await made if inspect.isawaitable(made) else made
 
 
-async def _events(client: Any, create: Callable[..., Any], request: dict[str, Any]) -> AsyncGenerator[Any]:
+async def events(client: Any, create: Callable[..., Any], request: dict[str, Any]) -> AsyncGenerator[Any]:
+    """What the SDK makes of a stream, piece by piece; close it (`aclosing`)."""
     stream = await _call(client, create, request | {"stream": True})
     if not is_synchronous(client):
         try:
@@ -121,9 +120,9 @@ async def _events(client: Any, create: Callable[..., Any], request: dict[str, An
         finally:
             await stream.close()
         return
-    events, end = iter(cast("Iterable[Any]", stream)), object()
+    pieces, end = iter(cast("Iterable[Any]", stream)), object()
     try:
-        while (event := await in_thread(lambda: next(events, end))) is not end:
+        while (event := await in_thread(lambda: next(pieces, end))) is not end:
             yield event
     finally:
         stream.close()

@@ -1,0 +1,264 @@
+"""The hosted form of programmatic calls, and the plain form that any model speaks: one into the other. Pure.
+
+Hosted: a `program` item, calls with it as `caller`, their outputs, and `program_output`. Plain: a call of the code
+tool, and its output; what the program called is no part of the conversation with the model. A program's `call_id` is
+that of the model's call. Its `fingerprint` holds what else the vendor wants back of that call, so that a history
+without storage is the model's own again, word for word.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from bridge.approval import Answer, Approve, Deny, Verdict
+from bridge.dialect import is_list, is_object
+from bridge.errors import CatalogError
+from bridge.openai.definitions import HOSTED
+from bridge.openai.items import json_text
+from bridge.openai.turns import Item
+from bridge.tools import Tool
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from bridge.approval import ApprovalRequest
+    from bridge.code_tool import Answered
+    from bridge.results import PendingCall
+
+PROGRAM: Final = "programmatic"
+OURS: Final = "sandbridge"  # `server_label` of an approval for a function, which has no server
+_ID: Final = "prog_"  # before the id of the model's call: the id of the program
+_CODE_TYPES: Final = frozenset(["custom_tool_call", "function_call"])
+_HOSTED_ONLY: Final = ("allowed_callers", "output_schema")  # what the definitions of the plain form do not have
+
+
+def speaks_hosted(tools: Iterable[Item]) -> bool:
+    """Whether a request asks for programs."""
+    return any(tool.get("type") == HOSTED["type"] for tool in tools)
+
+
+# ---- tools -----------------------------------------------------------------------------------------------------------
+
+
+def for_programs(tools: Iterable[Item]) -> list[Tool]:
+    """The tools that programs may call, as client-owned ones; the vendor's default is that they may not.
+
+    Raises:
+        CatalogError: One that cannot be a tool here.
+    """
+    made: list[Tool] = []
+    for tool in tools:
+        inner: Iterable[Item] = tool["tools"] if tool.get("type") == "namespace" else [tool]
+        space = tool["name"] if tool.get("type") == "namespace" else None
+        made += [_for_programs(each, space) for each in inner if PROGRAM in (each.get("allowed_callers") or ())]
+    return made
+
+
+def _for_programs(tool: Item, namespace: str | None) -> Tool:
+    kind = tool.get("type")
+    if kind not in ("function", "custom"):
+        hint = "; give the server to the executor (mcp.http(...))" if kind == "mcp" else ""
+        raise CatalogError(f"a tool of type {kind} is the vendor's, which cannot be called from programs here{hint}")
+    schema: Any = {"type": "string"} if kind == "custom" else tool.get("parameters")
+    return Tool(
+        name=tool["name"],
+        description=tool.get("description") or "",
+        input_schema={"type": "object"} if schema is None else schema,
+        output_schema=tool.get("output_schema"),
+        callers=frozenset(["programmatic"]),
+        server=namespace,
+        require_approval=None if namespace is None else "never",  # as for functions: a rule may ask all the same
+    )
+
+
+def for_model(tools: Iterable[Item], code_tool: Item) -> list[Item]:
+    """The tools of the plain form: the code tool first, then what the model may call by itself."""
+    return [code_tool, *(plain for tool in tools if (plain := _plain_tool(tool)) is not None)]
+
+
+def _plain_tool(tool: Item) -> Item | None:
+    if tool.get("type") == HOSTED["type"] or "direct" not in (tool.get("allowed_callers") or ["direct"]):
+        return None
+    made = {name: part for name, part in tool.items() if name not in _HOSTED_ONLY}
+    if tool.get("type") == "namespace":
+        inner = [plain for each in tool["tools"] if (plain := _plain_tool(each)) is not None]
+        return made | {"tools": inner} if inner else None
+    return made
+
+
+def choice_for_model(choice: Any, code_tool: Item) -> Any:
+    """`tool_choice` in the plain form."""
+    if not is_object(choice):
+        return choice
+    if choice.get("type") == HOSTED["type"]:
+        return {"type": code_tool["type"], "name": code_tool["name"]}
+    if choice.get("type") == "allowed_tools":
+        return choice | {"tools": [choice_for_model(each, code_tool) for each in choice["tools"]]}
+    return choice
+
+
+# ---- the conversation, as the model has it ---------------------------------------------------------------------------
+
+
+def plain_items(items: Iterable[Item], code_tool: Item) -> list[Item]:
+    """A history in the hosted form as the model knows it."""
+    made: list[Item] = []
+    nested: set[str] = set()  # calls of programs: they and their outputs are not the model's own
+    types: dict[str, str] = {}  # call_id of a program -> type of the model's call
+    for item in items:
+        kind = item.get("type", "message")
+        if made_by(item) is not None:
+            nested.add(item.get("call_id") or item["id"])
+        elif (item.get("call_id") or item.get("approval_request_id")) in nested:
+            continue
+        elif kind == "program":
+            call = _call_of(item, code_tool)
+            types[item["call_id"]] = call["type"]
+            made.append(call)
+        elif kind == "program_output":
+            called: str = types.get(item["call_id"]) or code_tool["type"]
+            made.append(plain_output(item["call_id"], item["result"], called))
+        else:
+            made.append({name: part for name, part in item.items() if name != "caller"})
+    return made
+
+
+def plain_output(call_id: str, text: str, called: str) -> Item:
+    """The output of a call of the code tool, as the model reads it."""
+    kind = "custom_tool_call_output" if called in ("custom", "custom_tool_call") else "function_call_output"
+    return {"type": kind, "call_id": call_id, "output": text}
+
+
+def made_by(item: Item) -> str | None:
+    """The `call_id` of the program that made a call, or that its output names; None where there is none."""
+    caller = item.get("caller")
+    return caller.get("caller_id") if is_object(caller) and caller.get("type") == "program" else None
+
+
+def is_code(item: Item, code_tool: Item) -> bool:
+    """Whether an item is a call of the code tool."""
+    return item.get("type") in _CODE_TYPES and item.get("name") == code_tool["name"]
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+
+def program_item(call: Item, code: str, code_tool: Item) -> Item:
+    """A model's call of the code tool as a `program`; `code` is the program in it."""
+    made: Item = {
+        "type": "program",
+        "id": _ID + (call.get("id") or secrets.token_hex(12)),
+        "call_id": call["call_id"],
+        "code": code,
+        "fingerprint": secrets.token_urlsafe(16),
+    }
+    if _call_of(made, code_tool) != call:
+        sealed = base64.urlsafe_b64encode(zlib.compress(json_text(call).encode())).decode()
+        made["fingerprint"] += f".{sealed}"
+    return made
+
+
+def _call_of(program: Item, code_tool: Item) -> Item:
+    """The model's call again. A fingerprint that is not ours, or was damaged, is no reason to give up."""
+    sealed = program["fingerprint"].partition(".")[2]
+    if sealed:
+        try:
+            call = json.loads(zlib.decompress(base64.urlsafe_b64decode(sealed)))
+        except (ValueError, zlib.error):
+            call = None
+        if is_object(call) and call.get("call_id") == program["call_id"] and call.get("type") in _CODE_TYPES:
+            return call
+    own = program["id"].removeprefix(_ID)
+    made: Item = {"id": own, "call_id": program["call_id"], "name": code_tool["name"]}
+    if code_tool["type"] == "custom":
+        return {"type": "custom_tool_call", **made, "input": program["code"]}
+    return {
+        "type": "function_call",
+        **made,
+        "arguments": json_text({"program": program["code"]}),
+        "status": "completed",
+    }
+
+
+def program_output(answered: Answered) -> Item:
+    """The end of a program: `completed`, for clients take `incomplete` as not ended; a failure is in the text."""
+    text = answered.text if answered.failed or answered.result is None else answered.result.body
+    made = {"id": f"out_{answered.id}", "call_id": answered.id, "result": text, "status": "completed"}
+    return {"type": "program_output", **made}
+
+
+# ---- calls of programs -----------------------------------------------------------------------------------------------
+
+
+def call_item(call: PendingCall, program: str, tools: dict[str, Tool]) -> Item:
+    """A call that the application is to answer. `program`: `call_id` of its program."""
+    identity, tool = call_id(call), tools.get(call.tool)
+    caller = {"type": "program", "caller_id": program}
+    name = call.tool if tool is None else tool.name
+    if tool is not None and isinstance(call.arguments, str):
+        made: Item = {"type": "custom_tool_call", "id": f"ctc_{identity}", "call_id": identity, "name": name}
+        made["input"] = call.arguments
+    else:
+        made = {"type": "function_call", "id": f"fc_{identity}", "call_id": identity, "name": name}
+        made |= {"arguments": json_text(call.arguments), "status": "completed"}
+    if tool is not None and tool.server is not None:
+        made["namespace"] = tool.server
+    return made | {"caller": caller}
+
+
+def approval_item(request: ApprovalRequest, program: str) -> Item:
+    """A call that waits for a verdict."""
+    return {
+        "type": "mcp_approval_request",
+        "id": f"mcpr_{call_id(request)}",
+        "name": request.tool.rpartition("/")[2],
+        "server_label": request.server or OURS,
+        "arguments": json_text(request.arguments),
+        "caller": {"type": "program", "caller_id": program},
+    }
+
+
+def is_request(call: PendingCall | ApprovalRequest) -> TypeIs[ApprovalRequest]:
+    """Whether it is a verdict that is waited for."""
+    return hasattr(call, "arguments_digest")
+
+
+def call_id(call: PendingCall | ApprovalRequest) -> str:
+    """The id of a program's call on the wire."""
+    return "call_" + call.id.replace(".", "_")
+
+
+def answer_of(item: Item, *, declared: bool) -> Answer:
+    """What the application answered, as the program gets it.
+
+    Args:
+        declared: The tool has an output schema: the text is JSON text then. Without one, an object or a list is parsed,
+            and other text stays text.
+    """
+    output = item.get("output")
+    if is_list(output):
+        return Answer(_content(cast("Sequence[Item]", output)))
+    text = str(output)
+    if declared or text.lstrip()[:1] in ("{", "["):
+        try:
+            return Answer(json.loads(text))
+        except (ValueError, RecursionError):
+            pass
+    return Answer(text)
+
+
+def _content(parts: Sequence[Item]) -> Any:
+    text = "".join(part["text"] for part in parts if part.get("type") == "input_text")
+    images = [part.get("image_url") or part.get("file_id") for part in parts if part.get("type") == "input_image"]
+    files = [part for part in parts if part.get("type") == "input_file"]
+    return {"text": text, "images": images, "resources": files} if images or files else text
+
+
+def verdict_of(item: Item) -> Verdict:
+    """What the application said to a call that waits for a verdict."""
+    return Approve() if item.get("approve") is True else Deny(item.get("reason") or "")

@@ -1,0 +1,234 @@
+"""The hosted form of programmatic calls, served on this machine: `local(client, executor)` in place of the client.
+
+An application that declares `programmatic_tool_calling` and `allowed_callers` gets the items that the hosted service
+sends, in the same order, from any model; the programs run here under the executor's policy and limits, and may call the
+executor's own tools besides those of the request. What the vendor's service owns is owned here: programs that wait for
+the application, and the responses that it continues. Requests without programs go through unchanged.
+
+A response that waits has an id of ours, known to this client only; the last one of a turn has the vendor's. A program
+that waits is gone with the process. What policy asks about and the executor's approver leaves open is sent as
+`mcp_approval_request`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import httpx2
+from openai import AsyncOpenAI, OpenAI
+
+from bridge.code_tool import CodeTool
+from bridge.direct import with_tools
+from bridge.errors import ToolError
+from bridge.loop import Refused
+from bridge.openai import client as clients
+from bridge.openai import definitions, dialect
+from bridge.openai.items import FOREIGN, called, listed
+from bridge.openai.output import END, Output
+from bridge.openai.transport import AsyncTransport, Refusal, Transport
+from bridge.openai.turns import INTERRUPTED, Item
+from bridge.openai.waiting import Offer, Waiting
+
+if TYPE_CHECKING:
+    from bridge.executor import Executor
+    from bridge.tools import Catalog
+
+TURNS: Final = 25  # requests to the model within one of the application's; then it gets what there is, and goes on
+KEPT: Final = 1_000  # responses that wait, and ids that stand for one of the vendor's
+_NOT_PASSED_ON: Final = frozenset(["input", "previous_response_id", "tools", "tool_choice", "instructions"])
+
+
+@overload
+def local(client: AsyncOpenAI, executor: Executor, *, raw: bool | None = None) -> AsyncOpenAI: ...
+@overload
+def local(client: OpenAI, executor: Executor, *, raw: bool | None = None) -> OpenAI: ...
+def local(client: AsyncOpenAI | OpenAI, executor: Executor, *, raw: bool | None = None) -> AsyncOpenAI | OpenAI:
+    """A client whose programs run here: the line to change in an application that speaks the hosted form.
+
+    Args:
+        client: Reaches the model. It is not changed.
+        executor: Open, as long as the new client is used; with `with Executor(...)` for a synchronous client.
+        raw: Whether the code tool takes raw text. None: where the endpoint is known to have such tools.
+
+    Returns:
+        A client of the same kind, for `responses.create`. Streamed to an asynchronous client, events arrive as the
+        model makes them; to a synchronous one in one piece, when the response is complete.
+    """
+    raw = clients.takes_raw_text(client) if raw is None else raw
+    service = _Service(executor, client, raw=raw)
+    if isinstance(client, AsyncOpenAI):
+        asynchronous = httpx2.AsyncClient(transport=AsyncTransport(service.serve))
+        return client.with_options(http_client=asynchronous, max_retries=0)  # what has run is not run again
+    synchronous = httpx2.Client(transport=Transport(service.serve, executor))
+    return client.with_options(http_client=synchronous, max_retries=0)
+
+
+class _Service:
+    """Answers requests of the hosted form. One for each client."""
+
+    def __init__(self, executor: Executor, client: AsyncOpenAI | OpenAI, *, raw: bool) -> None:
+        self._executor = executor
+        self._client = client
+        self._raw = raw
+        self._waiting: dict[str, Waiting] = {}  # by response id of ours
+        self._vendors: dict[str, str] = {}  # response id of ours -> the vendor's
+        self._last: tuple[str, Catalog, Offer] | None = None
+
+    async def serve(self, body: Item) -> AsyncGenerator[Item]:
+        """The events of the response to a request; the last one holds the response."""
+        previous = body.get("previous_response_id")
+        if previous in self._vendors:
+            body["previous_response_id"] = self._vendors[previous]
+        if dialect.speaks_hosted(listed(body.get("tools"))):
+            if body.get("background"):
+                raise Refusal("programs do not run in the background here: leave background out", "background")
+            events = self._turn(body, self._found(previous, listed(body.get("input"))))
+        elif previous in self._waiting:
+            raise Refusal("a program waits: its continuation needs programmatic_tool_calling in tools", "tools")
+        else:
+            events = self._ask({name: part for name, part in body.items() if name != "stream"}, body)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    def _found(self, previous: Any, items: list[Item]) -> Waiting | None:
+        """The programs that a request continues; None where nothing waits."""
+        if isinstance(previous, str):
+            return self._waiting.get(previous)
+        ended = {item["call_id"] for item in items if item.get("type") == "program_output"}
+        live = [item["call_id"] for item in items if item.get("type") == "program" and item["call_id"] not in ended]
+        parents = {dialect.made_by(item) for item in items if item.get("type") == "function_call_output"} - ended
+        for waiting in self._waiting.values():
+            if not waiting.types.keys().isdisjoint([*live, *parents]) or self._is_beside(waiting, items):
+                return waiting
+        if live:
+            raise Refusal(f"program {live[0]} does not wait here: it has expired, or another client has it")
+        return None
+
+    def _is_beside(self, waiting: Waiting, items: list[Item]) -> bool:
+        """Whether a history ends with answers to the calls beside programs that have ended."""
+        return bool(items) and items[-1].get("call_id") in waiting.beside
+
+    async def _turn(self, body: Item, waiting: Waiting | None) -> AsyncGenerator[Item]:
+        items, tools = listed(body.get("input")), listed(body["tools"])
+        chained = body.get("previous_response_id") is not None or body.get("conversation") is not None
+        offer = self._offer_for(tools) if waiting is None else waiting.offer
+        code = CodeTool(offer.executor) if waiting is None else waiting.code
+        code_tool = definitions.of(code, raw=self._raw)[0]
+        echoed = {name: body.get(name) for name in ("tools", "instructions", "previous_response_id")}
+        echoed["tool_choice"] = body.get("tool_choice") or "auto"
+        out = Output(f"resp_{secrets.token_hex(16)}", code, code_tool, echoed)
+        choice = dialect.choice_for_model(body.get("tool_choice"), code_tool)
+        previous, new = body.get("previous_response_id"), dialect.plain_items(items, code_tool)
+        if waiting is not None:
+            choice = None  # a forced tool is for the first request
+            said = await waiting.take(items, whole=not chained)
+            for event in out.begin(waiting.response):
+                yield event
+            for event in self._news(out, waiting):
+                yield event
+            if not waiting.ended:
+                yield self._pause(out, waiting)
+                return
+            self._forget(waiting)
+            previous, new = waiting.response["id"], [*waiting.outputs(), *dialect.plain_items(said, code_tool)]
+        params: Item = {name: part for name, part in body.items() if name not in (*_NOT_PASSED_ON, "stream")}
+        params["tools"] = dialect.for_model(tools, code_tool)
+        params["instructions"] = "\n\n".join(filter(None, (body.get("instructions"), code.instructions)))
+        for _ in range(TURNS):
+            params["input"] = new if chained else dialect.plain_items([*items, *out.items], code_tool)
+            if chained and body.get("conversation") is None:
+                params["previous_response_id"] = previous
+            response: Item = {}
+            asked = params if choice is None else params | {"tool_choice": choice}
+            async with aclosing(self._ask(asked, body)) as events:
+                async for event in events:
+                    response = event["response"] if event["type"] in END else response
+                    for shown in out.passed_on(event):
+                        yield shown
+            choice, previous = None, response["id"]
+            waiting = await self._programs(code, offer, response, code_tool)
+            if waiting is None:
+                self._remember(out.id, previous)
+                yield out.end(response, previous)
+                return
+            for event in self._news(out, waiting):
+                yield event
+            if not waiting.ended or response.get("status") == "incomplete":
+                break
+            new = waiting.outputs()
+        assert waiting is not None
+        yield self._pause(out, waiting)  # where nothing waits, an empty continuation goes on
+
+    def _offer_for(self, tools: list[Item]) -> Offer:
+        """The executor with the request's tools; kept, for a conversation has the same ones in every request."""
+        key, catalog = json.dumps(tools), self._executor.catalog
+        if self._last is None or self._last[0] != key or self._last[1] is not catalog:
+            made = dialect.for_programs(tools)
+            offer = Offer(with_tools(self._executor, made), {tool.full_name: tool for tool in made})
+            self._last = (key, catalog, offer)
+        return self._last[2]
+
+    async def _programs(self, code: CodeTool, offer: Offer, response: Item, code_tool: Item) -> Waiting | None:
+        """Start the programs of a response; None where it has none, or has failed."""
+        status = response.get("status")
+        found = called(response["output"], status=status)
+        programs = [call for call in found if dialect.is_code(call.item, code_tool)]
+        if not programs or status not in (None, "completed", "incomplete"):
+            return None
+        details: Item = response.get("incomplete_details") or {}
+        reason = details.get("reason") or "incomplete"
+        stopped = status == "incomplete" and reason != "max_output_tokens"
+        cut = [call.model_call for call in programs if call.cut or stopped]
+        error = ToolError("not_made", INTERRUPTED.format(reason=reason).partition("not_made: ")[2])
+        parts = [
+            *code.parts([call.model_call for call in programs if call.model_call not in cut]),
+            *(Refused(call, error) for call in cut),
+        ]
+        beside = {call.id for call in found if call not in programs}
+        beside |= {item["call_id"] for item in response["output"] if item.get("type") in FOREIGN}
+        types: dict[str, str] = {call.id: call.item["type"] for call in programs}
+        step = await code.begin([call.model_call for call in programs], parts)
+        return Waiting(step, code, offer, response, types, beside)
+
+    def _news(self, out: Output, waiting: Waiting) -> list[Item]:
+        return [event for item in waiting.news() for event in out.add(item)]
+
+    def _pause(self, out: Output, waiting: Waiting) -> Item:
+        """The response with which the application is to go on, under an id of ours."""
+        self._forget(waiting)
+        self._waiting[out.id] = waiting
+        while len(self._waiting) > KEPT:
+            del self._waiting[next(iter(self._waiting))]
+        return out.end(waiting.response, out.id)
+
+    def _forget(self, waiting: Waiting) -> None:
+        self._waiting = {key: each for key, each in self._waiting.items() if each is not waiting}
+
+    def _remember(self, own: str, vendors: str) -> None:
+        """In a stream the application has seen our id first."""
+        self._vendors[own] = vendors
+        while len(self._vendors) > KEPT:
+            del self._vendors[next(iter(self._vendors))]
+
+    async def _ask(self, params: Item, body: Item) -> AsyncGenerator[Item]:
+        """One request to the model, streamed as the application's is; else its only event is the end."""
+        if not body.get("stream"):
+            response = await clients.respond(self._client, {"extra_body": params}, stream=False, on_event=None)
+            made = response.to_dict(mode="json")
+            yield {"type": f"response.{made.get('status') or 'completed'}", "response": made}
+            return
+        done: list[Item] = []
+        create = self._client.responses.create
+        async with aclosing(clients.events(self._client, create, {"extra_body": params})) as arriving:
+            async for each in arriving:
+                event: Item = each.to_dict(mode="json")
+                if event["type"] == "response.output_item.done":
+                    done.append(event["item"])
+                elif event["type"] in END and not event["response"].get("output"):
+                    event["response"]["output"] = done  # some servers leave the items out of the last event
+                yield event
