@@ -159,4 +159,4 @@ class Operations(RuleBasedStateMachine):
 
 
 TestOperations = Operations.TestCase
-TestOperations.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOperations.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
