@@ -270,7 +270,7 @@ def _argument_text(arguments: Any) -> str:
 
 def _spelled(tool: str) -> str:
     """A tool's full name as providers allow it."""
-    return tool.replace("/", "_").replace(".", "_")
+    return tool.replace("/", "__").replace(".", "_")
 
 
 def _definition(entry: Entry) -> str:
@@ -295,11 +295,11 @@ _offers: Final[WeakKeyDictionary[Catalog, _Offer]] = WeakKeyDictionary()
 def _offer(catalog: Catalog) -> _Offer:
     known = _offers.get(catalog)
     if known is None:
+        from bridge.code_tool import SCHEMA, SHORT  # what loops offer, and all that they load
         from bridge.declarations import instructions
 
         entries = [each for each in catalog.entries if "programmatic" in each.tool.callers and not each.tool.defer]
-        parameters = {"type": "object", "properties": {"program": {"type": "string"}}, "required": ["program"]}
-        code_tool = tool_item(_CODE_TOOL, instructions(catalog), parameters)
+        code_tool = tool_item(_CODE_TOOL, f"{SHORT}\n\n{instructions(catalog)}", SCHEMA)
         known = _offers[catalog] = _Offer({each.name: _definition(each) for each in entries}, code_tool)
     return known
 

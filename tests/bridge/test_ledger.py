@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from bridge import Executor, Result, Tool, tokens
+from bridge.code_tool import SCHEMA, SHORT
 from bridge.declarations import instructions
 from bridge.ledger import (
     Count,
@@ -144,8 +145,7 @@ def test_every_request_of_the_direct_side_holds_all_that_came_before_it() -> Non
     tools = [tool_item(each.name, each.description, {"type": "object"}) for each in (ECHO, IDLE)]
     calls = [call_item("echo", f'{{"n":{n}}}') for n in (1, 2, 3)]
     results = [result_item(text) for text in ("one", '{"two":2}', "3")]
-    parameters = {"type": "object", "properties": {"program": {"type": "string"}}, "required": ["program"]}
-    code_tool = tool_item("run_program", instructions(catalog), parameters)
+    code_tool = tool_item("run_program", f"{SHORT}\n\n{instructions(catalog)}", SCHEMA)
     code, text = program_item("return 1"), result_item("text")
     bodies = [tools, tools + calls[:2] + results[:2], tools + calls + results]
     direct = sum(map(len, [item for body in bodies for item in body] + calls))
