@@ -19,6 +19,7 @@ import anyio
 import typer
 
 from bridge import config, screen
+from bridge.bench import commands
 from bridge.errors import BridgeError, ConfigurationError
 from sandbox import SandboxError
 
@@ -198,6 +199,9 @@ def doctor(config_file: ConfigOption = None, mcp: McpOption = None, as_json: Jso
     else:
         screen.show(describe(report))
     return COMPLETED if report["ready"] else FAILED
+
+
+app.add_typer(commands.app(_reporting), name="bench")
 
 
 # ---- what the commands do -------------------------------------------------------------------------------------------
