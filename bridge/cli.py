@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, ParamSpec, Ty
 import anyio
 import typer
 
-from bridge import config, screen
+from bridge import config, screen, serving
 from bridge.bench import commands
 from bridge.errors import BridgeError, ConfigurationError
 from sandbox import SandboxError
@@ -199,6 +199,9 @@ def doctor(config_file: ConfigOption = None, mcp: McpOption = None, as_json: Jso
     else:
         screen.show(describe(report))
     return COMPLETED if report["ready"] else FAILED
+
+
+app.command()(_reporting(serving.serve))
 
 
 app.add_typer(commands.app(_reporting), name="bench")

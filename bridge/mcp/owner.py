@@ -8,10 +8,10 @@ call and nothing else. The SDK never connects again by itself: after a loss the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 import mcp_types as types
@@ -33,6 +33,7 @@ CANCEL_S: Final = 1.0  # for the notification that a call was cancelled
 PAUSES_S: Final = (0.2, 5.0)  # before connecting again: the first, and the longest
 LISTEN_S: Final = (0.5, 30.0)  # before subscribing again
 
+T = TypeVar("T")
 Progress = Callable[[float, float | None, str | None], None]
 Outcome = types.CallToolResult | Exception | None
 """What a call came back with; None when the session ended around it."""
@@ -68,17 +69,27 @@ class Link:
     quiet: anyio.Event = field(default_factory=anyio.Event)
 
     async def call(self, tool: str, arguments: dict[str, Any], told: Progress) -> Outcome:
-        """Call a tool in the owner's group. Cancelling the caller cancels this call, and the server is told once."""
-        done, scope, outcome = anyio.Event(), anyio.CancelScope(), list[types.CallToolResult | Exception]()
+        """Call a tool; see `ask`."""
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             told(progress, total, message)
 
+        outcome = await self.ask(
+            lambda client: client.call_tool(tool, arguments, progress_callback=report), f"mcp call {tool}"
+        )
+        if isinstance(outcome, (types.CallToolResult, MCPError)) and not self.ended:
+            self.answered = True
+        return outcome
+
+    async def ask(self, question: Callable[[Client], Awaitable[T]], name: str) -> T | Exception | None:
+        """Put a question in the owner's group. Cancelling the asker cancels this one, and the server is told once."""
+        done, scope, outcome = anyio.Event(), anyio.CancelScope(), list[T | Exception]()
+
         async def perform() -> None:
             try:
                 with scope:
-                    outcome.append(await self.client.call_tool(tool, arguments, progress_callback=report))
-            except Exception as error:  # noqa: BLE001  whatever the SDK raises is the outcome of this call, and of no other
+                    outcome.append(await question(self.client))
+            except Exception as error:  # noqa: BLE001  whatever the SDK raises is the outcome of this one, and of no other
                 outcome.append(error)
             finally:
                 self.running -= 1
@@ -88,7 +99,7 @@ class Link:
                 done.set()
 
         self.running += 1
-        self.tasks.start_soon(perform, name=f"mcp call {tool}")
+        self.tasks.start_soon(perform, name=name)
         try:
             await done.wait()
         except BaseException:
@@ -96,8 +107,6 @@ class Link:
             with anyio.move_on_after(CANCEL_S, shield=True):
                 await done.wait()
             raise
-        if outcome and isinstance(outcome[0], (types.CallToolResult, MCPError)) and not self.ended:
-            self.answered = True
         return outcome[0] if outcome else None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     import httpx2
     import mcp_types as types
     from anyio.abc import TaskGroup
+    from mcp import Client
     from mcp_types import CallToolResult
 
     from bridge.mcp import OAuth
     from bridge.mcp.owner import Connection, Link, Outcome, Owner
 
+T = TypeVar("T")
 ARGUMENT_DEPTH: Final = 200  # levels; the SDK's serialiser stops at 255, with some of its own around them
 INSTRUCTIONS: Final = 16_000  # characters
 WARNINGS: Final = 100  # kept for one server: one that is wrong all the time must not fill memory
@@ -184,6 +186,31 @@ class Server:
             self.warnings.append(warning)
             if len(self.warnings) == WARNINGS:
                 self.warnings.append("further warnings were left out")
+
+    async def ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
+        """Put a question that is no call of a tool to the server's session: its resources, its prompts.
+
+        Args:
+            question: Awaited in the server's own task; the client is to be kept by nobody.
+
+        Raises:
+            ToolError: `failed`: the server is down, or its session ended meanwhile.
+            Exception: What the question raised (`MCPError` where the server refused).
+        """
+        from bridge.mcp.owner import Down
+
+        try:
+            if self._owner is None:
+                raise Down
+            link = await self._owner.connected()
+        except Down:
+            raise ToolError("failed", f"server {self.name!r} {self._why}.", retryable=True) from None
+        outcome = await link.ask(question, f"mcp question to {self.name}")
+        if isinstance(outcome, Exception):
+            raise outcome
+        if outcome is None:
+            raise ToolError("failed", f"server {self.name!r}: {self._ended(link)}", retryable=True)
+        return outcome
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,279 @@
+"""Programs of hosts: who may go on with which run, how many one host may have, and what a request of a host becomes.
+
+A run belongs to the host that started it: the credential of the request, and the session where there is one. Others get
+the answer that they would get for a run that does not exist. A request that is cancelled cancels its run.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import mcp_types as types
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import principal_components
+from mcp.shared.exceptions import MCPError
+
+from bridge import ending
+from bridge.errors import StateError
+from bridge.events import CallFinished, CallStarted, Event
+from bridge.gateway import asking, offer
+from bridge.mcp.result import Blob
+from bridge.mcp.text import well_formed
+from sandbox import SandboxError
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from bridge.executor import Executor
+    from bridge.results import Result
+    from bridge.run import Run
+
+RUNNING: Final = 8  # programs of one host at once
+PAUSED: Final = 20  # of one host
+KEPT: Final = 1_000  # finished runs and links of all hosts, whose owner is known
+BLOB: Final = "blob_"  # how the handles of bytes begin
+_MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}")
+SESSION_HEADER: Final = "mcp-session-id"
+
+Owner = tuple[Any, ...]
+"""Who a request is from. Equal for requests of one credential in one session."""
+Answer = types.CallToolResult | types.InputRequiredResult
+
+
+class NotYours(Exception):
+    """There is no such thing for this host; the text is for the model."""
+
+
+def owner_of(ctx: ServerRequestContext[Any, Any]) -> Owner:
+    """The credential and the session of a request; both None on stdio."""
+    token = get_access_token()
+    headers = getattr(ctx.request, "headers", None)
+    session = None if headers is None else headers.get(SESSION_HEADER)
+    return (None if token is None else principal_components(token), session)
+
+
+@dataclass
+class _Held:
+    owner: Owner
+    run: Run
+
+
+class _Told:
+    """Progress of one run: the newest state goes to the host as fast as it takes it, older ones are not queued."""
+
+    def __init__(self) -> None:
+        self.finished = 0
+        self._said = ""
+        self._changed = anyio.Event()
+
+    def hear(self, event: Event) -> None:
+        """Take an event of the run; called in the loop's thread."""
+        if isinstance(event, CallFinished):
+            self.finished += 1
+        elif not isinstance(event, CallStarted):
+            return
+        self._said = f"{self.finished} calls done; {event.tool}"
+        self._changed.set()
+
+    async def tell(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        """Report until cancelled. A host that did not ask for progress gets none."""
+        reported = -1
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            if self.finished > reported:  # progress must increase with each report
+                reported = self.finished
+                with suppress(MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    await ctx.session.report_progress(reported, None, well_formed(self._said[:500]))
+
+
+class Runs:
+    """The runs of all hosts on one executor.
+
+    Args:
+        executor: Open, without an approver: what is asked about goes to the host of the run.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._running: dict[Owner, int] = {}
+        self._paused: dict[str, _Held] = {}
+        self._finished: OrderedDict[str, tuple[Owner, Result]] = OrderedDict()
+        self._owners: OrderedDict[str, Owner] = OrderedDict()  # of what a link names
+
+    async def start(self, ctx: ServerRequestContext[Any, Any], program: str, inputs: Any) -> Answer:
+        """Run a program to its outcome, to a question, or to a pause."""
+        owner = owner_of(ctx)
+        self._sweep()
+        if sum(held.owner == owner for held in self._paused.values()) >= PAUSED:
+            return offer.failed(f"{PAUSED} runs of yours wait for a person: resume_program goes on with one of them")
+
+        async def work(told: _Told) -> Answer:
+            try:
+                run = await self._executor.start(program, inputs=inputs, on_event=told.hear)
+            except (TypeError, ValueError) as error:
+                return offer.failed(str(error))
+            return await self._answer(ctx, owner, run)
+
+        return await self._working(ctx, owner, work)
+
+    async def answered(self, ctx: ServerRequestContext[Any, Any], state: str, answers: Mapping[str, Any]) -> Answer:
+        """Go on with a run that asked in its last result (2026-07-28)."""
+        return await self.resume(ctx, asking.run_of_state(state) or "", answers)
+
+    async def resume(
+        self, ctx: ServerRequestContext[Any, Any], run_id: str, answers: Mapping[str, Any] | None = None
+    ) -> Answer:
+        """Go on with a run of this host, or say how it ended.
+
+        Args:
+            answers: Of the host's person, to the questions of the run's last result.
+        """
+        owner = owner_of(ctx)
+        self._sweep()
+        finished = self._finished.get(run_id)
+        if finished is not None and finished[0] == owner:
+            return self._outcome(owner, finished[1])
+        held = self._paused.get(run_id)
+        if held is None or held.owner != owner:
+            return offer.failed(f"there is no run {run_id[:40]!r} of yours that waits: start the program again")
+        run = held.run
+
+        async def work(told: _Told) -> Answer:
+            with suppress(StateError):  # it expired or was decided meanwhile: what it has come to is said below
+                if answers is None:
+                    await run.settled()
+                elif given := asking.verdicts(run, answers):
+                    await run.resume(given)
+                else:  # put off: not to be asked again at once
+                    return self._outcome(owner, ending.paused(run) if run.result is None else run.result)
+            return await self._answer(ctx, owner, run)
+
+        return await self._working(ctx, owner, work)
+
+    def owns(self, ctx: ServerRequestContext[Any, Any], name: str) -> bool:
+        """Whether a result or picture was given to this host."""
+        return name in self._owners and self._owners[name] == owner_of(ctx)
+
+    async def _answer(self, ctx: ServerRequestContext[Any, Any], owner: Owner, run: Run) -> Answer:
+        """Ask until the run is finished, or until it has to wait."""
+        while run.status == "paused":
+            self._paused[run.id] = _Held(owner, run)
+            if not asking.can_ask(ctx) or not run.approvals:
+                break
+            if asking.modern(ctx):
+                asked = asking.ask_next(run)
+                if asked is None:
+                    break
+                return asked
+            try:
+                given = await asking.ask_now(ctx, run)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await run.cancel()
+                self._paused.pop(run.id, None)
+                raise
+            if not given:
+                break
+            try:
+                await run.resume(given)
+            except StateError:  # it expired while the person thought
+                await run.settled()
+        if run.result is None:
+            return self._outcome(owner, ending.paused(run))
+        self._paused.pop(run.id, None)
+        self._finished[run.id] = (owner, run.result)
+        _forget(self._finished)
+        return self._outcome(owner, run.result)
+
+    def _outcome(self, owner: Owner, result: Result) -> types.CallToolResult:
+        if result.handle is not None:
+            self._owners[result.handle] = owner
+        pictures: list[types.ResourceLink] = []
+        for number, image in enumerate(result.images):
+            name = image.handle or f"{result.run_id}.{number}"
+            if image.handle and not image.handle.startswith(BLOB):  # a program's claim must not open another's result
+                continue
+            self._owners[name] = owner
+            pictures.append(
+                types.ResourceLink(
+                    name=f"picture {number + 1}", uri=offer.RESULTS + name, mime_type=media_type(image.mime_type)
+                )
+            )
+        _forget(self._owners)
+        more = ""
+        if result.status == "paused":
+            more = (
+                f'It waits for the decision of a person, not yours. Once there is one, {offer.RESUME}({{ run_id: "'
+                f'{result.run_id}" }}) goes on. To run the program again would make its calls again.'
+            )
+        return offer.outcome(result, pictures, more)
+
+    def picture(self, name: str) -> Blob | None:
+        """A picture that a program drew itself; None if there is none of that name, or if it is no base64."""
+        run_id, _, number = name.rpartition(".")
+        if run_id not in self._finished or not number.isdecimal():
+            return None
+        images = self._finished[run_id][1].images
+        if int(number) >= len(images):
+            return None
+        try:
+            data = base64.b64decode(images[int(number)].data, validate=True)
+        except ValueError:
+            return None
+        return Blob(data, media_type(images[int(number)].mime_type) or "application/octet-stream")
+
+    async def _working(
+        self, ctx: ServerRequestContext[Any, Any], owner: Owner, work: Callable[[_Told], Awaitable[Answer]]
+    ) -> Answer:
+        """Do what runs a program: counted, with its progress reported.
+
+        Raises:
+            MCPError: There is no sandbox: an operator's fault, which the host is told of.
+        """
+        if self._running.get(owner, 0) >= RUNNING:
+            return offer.failed(f"{RUNNING} programs of yours are running: wait until one has ended")
+        self._running[owner] = self._running.get(owner, 0) + 1
+        told, done, failed = _Told(), list[Answer](), list[Exception]()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(told.tell, ctx)
+                try:
+                    done.append(await work(told))
+                except Exception as error:  # noqa: BLE001  raised below, out of the group that would wrap it
+                    failed.append(error)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._running[owner] -= 1
+            if not self._running[owner]:
+                del self._running[owner]
+        if failed:
+            if isinstance(failed[0], SandboxError):
+                raise MCPError(types.INTERNAL_ERROR, f"no program can run here: {failed[0]}")
+            raise failed[0]
+        return done[0]
+
+    def _sweep(self) -> None:
+        """Take the results of runs that ended while nobody looked."""
+        for run_id, held in list(self._paused.items()):
+            if held.run.result is not None:
+                del self._paused[run_id]
+                self._finished[run_id] = (held.owner, held.run.result)
+        _forget(self._finished)
+
+
+def media_type(claimed: str) -> str | None:
+    """A media type as a program says it, if it looks like one."""
+    return claimed if _MEDIA_TYPE.fullmatch(claimed) else None
+
+
+def _forget(kept: OrderedDict[str, Any]) -> None:
+    while len(kept) > KEPT:
+        kept.popitem(last=False)

@@ -1,0 +1,225 @@
+"""`Gateway`: the handlers of the MCP server, on an executor that may still be opening.
+
+A host's handshake does not wait for slow servers behind; its first request for tools does. A change of the catalog is
+published in both revisions, and what a running program has stays as it was.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import mcp_types as types
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+
+from bridge import replies
+from bridge.declarations import BUDGET
+from bridge.errors import StateError, ToolError
+from bridge.gateway import asking, offer
+from bridge.gateway.runs import SESSION_HEADER, Runs
+from bridge.gateway.upstream import NOT_FOUND, Upstreams
+from bridge.mcp.result import Blob
+from bridge.schema import Checker
+from bridge.search import Session
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.models import InitializationOptions
+    from mcp.server.session import ServerSession
+
+    from bridge.executor import Executor
+    from bridge.ranking import Embed
+
+log: Final = logging.getLogger("sandbridge")
+NAME: Final = "sandbridge"
+WATCH_S: Final = 1.0  # between two looks at whether a server behind has other tools
+LISTENERS: Final = 1_000  # sessions of the older revision that are told of changes
+INSTRUCTIONS: Final = (
+    "Sandbridge runs JavaScript programs that call tools. Find tools with search_tools, then give run_program one "
+    "program that makes all the calls and returns only what is needed. What needs an approval is asked of a person."
+)
+
+Context = Any  # ServerRequestContext[Any, Any], whose parameters say nothing here
+
+
+class _Server(Server[Any]):
+    """With its changes announced to hosts of the older revision, which are told nothing otherwise."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        told = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(told, experimental_capabilities, extensions)
+
+
+class Gateway:
+    """An executor as an MCP server. Serves any number of hosts at once; each sees its own runs only.
+
+    Args:
+        budget: Tokens of declarations in the description of `run_program`.
+        embed: For ranking by meaning in `search_tools`.
+
+    Attributes:
+        server: The SDK's server, for any of its transports.
+    """
+
+    def __init__(self, executor: Executor | None = None, *, budget: int = BUDGET, embed: Embed | None = None) -> None:
+        self._budget = budget
+        self._embed = embed
+        self._executor: Executor | None = None
+        self._opened = anyio.Event()
+        self._failed: str | None = None
+        self._bus = InMemorySubscriptionBus()
+        self._told: dict[str, ServerSession] = {}
+        self._checkers = {name: Checker(schema, name) for name, schema in offer.SCHEMAS.items()}
+        self.server: Server[Any] = _Server(
+            NAME,
+            version=_version(),
+            title="Sandbridge",
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_subscriptions_listen=ListenHandler(self._bus),
+        )
+        # A state that comes back from a host is sealed, bound to its request and credential, and lives as long as what
+        # it waits for.
+        security = RequestStateSecurity.ephemeral(ttl=86_400.0)
+        self.server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
+        if executor is not None:
+            self.opened(executor)
+
+    def opened(self, executor: Executor) -> None:
+        """Take the executor, open and without an approver: requests that waited for it go on."""
+        if executor.approver is not None:
+            raise StateError("the gateway asks its hosts: give it an executor without an approver")
+        self._executor = executor
+        self._session = Session(executor.catalog, budget=self._budget, limits=executor.limits, embed=self._embed)
+        self._runs = Runs(executor)
+        self._upstreams = Upstreams(executor.servers)
+        self._opened.set()
+
+    def failed(self, why: str) -> None:
+        """Say that there will be no executor: requests that wait for it fail with the reason."""
+        self._failed = why
+        self._opened.set()
+
+    async def watch(self) -> None:
+        """Publish changes of the catalog, until cancelled. Runs beside the transport."""
+        await self._opened.wait()
+        while self._executor is not None:
+            await anyio.sleep(WATCH_S)
+            catalog = self._executor.catalog
+            if catalog.digest == self._session.catalog.digest:
+                continue
+            for line in self._session.update(catalog):
+                log.info("%s", line)
+            await self._bus.publish(ToolsListChanged())
+            for key, session in list(self._told.items()):
+                try:
+                    await session.send_tool_list_changed()
+                except (MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    self._told.pop(key, None)
+
+    async def _ready(self) -> Executor:
+        await self._opened.wait()
+        if self._executor is None:
+            raise MCPError(types.INTERNAL_ERROR, f"sandbridge could not start: {self._failed}")
+        return self._executor
+
+    # ---- tools ------------------------------------------------------------------------------------------------------
+
+    async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        await self._ready()
+        self._remember(ctx)
+        return types.ListToolsResult(tools=offer.tools(self._session))
+
+    async def _call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        await self._ready()
+        checker = self._checkers.get(params.name)
+        if checker is None:
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:100]!r}: {', '.join(self._checkers)}")
+        try:
+            given: Any = checker.arguments([params.arguments or {}]).arguments
+            if params.name == offer.SEARCH:
+                return offer.found(self._session.search(**given))
+        except ToolError as error:
+            return offer.failed(error.message)
+        if params.request_state is not None:
+            return await self._runs.answered(ctx, params.request_state, params.input_responses or {})
+        if params.name == offer.RESUME:
+            return await self._runs.resume(ctx, given["run_id"])
+        return await self._runs.start(ctx, given["program"], given.get("inputs"))
+
+    def _remember(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        """Keep the session of a host that can only be told of changes by it."""
+        headers = getattr(ctx.request, "headers", None)
+        key = "" if headers is None else headers.get(SESSION_HEADER)
+        if key is not None and not asking.modern(ctx):
+            self._told[key] = ctx.session
+            while len(self._told) > LISTENERS:
+                self._told.pop(next(iter(self._told)))
+
+    # ---- resources and prompts --------------------------------------------------------------------------------------
+
+    async def _list_resources(self, ctx: Context, params: Any) -> types.ListResourcesResult:
+        await self._ready()
+        return types.ListResourcesResult(resources=await self._upstreams.resources())
+
+    async def _list_templates(self, ctx: Context, params: Any) -> types.ListResourceTemplatesResult:
+        await self._ready()
+        return types.ListResourceTemplatesResult(resource_templates=await self._upstreams.templates())
+
+    async def _list_prompts(self, ctx: Context, params: Any) -> types.ListPromptsResult:
+        await self._ready()
+        return types.ListPromptsResult(prompts=await self._upstreams.prompts())
+
+    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        await self._ready()
+        return await self._upstreams.prompt(params.name, params.arguments)
+
+    async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        executor = await self._ready()
+        uri = str(params.uri)
+        if not uri.startswith(offer.RESULTS):
+            return await self._upstreams.read(uri)
+        name = uri.removeprefix(offer.RESULTS)
+        if not self._runs.owns(ctx, name):
+            raise MCPError(NOT_FOUND, f"there is no result {name[:100]!r} of yours")
+        kept: Any = self._runs.picture(name)
+        if kept is None:
+            try:
+                kept = executor.fetch(name)
+            except StateError as error:
+                raise MCPError(NOT_FOUND, str(error)) from None
+        if isinstance(kept, Blob):
+            blob = base64.b64encode(kept.data).decode()
+            return types.ReadResourceResult(
+                contents=[types.BlobResourceContents(uri=uri, mime_type=kept.mime_type, blob=blob)]
+            )
+        text = replies.encode(kept).decode()
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=uri, mime_type="application/json", text=text)]
+        )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("sandbridge")
+    except metadata.PackageNotFoundError:
+        return "0"

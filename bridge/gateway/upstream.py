@@ -1,0 +1,198 @@
+"""Resources and prompts of the servers behind: listed with their server's name, read where they are.
+
+A resource of the server `files` that is `file:///a.txt` there is `sandbridge://files/file:///a.txt` here; a prompt
+`greet` is `files/greet`. A server that is down, slow or without such things takes nothing from the others. What servers
+say of their things is shown on one line, without invisible characters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from urllib.parse import quote, unquote
+
+import anyio
+import mcp_types as types
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel, ValidationError
+
+from bridge.errors import ToolError
+from bridge.mcp.text import well_formed
+from bridge.text import cut, visible
+
+if TYPE_CHECKING:
+    from bridge.mcp import Server
+
+log: Final = logging.getLogger("sandbridge")
+SCHEME: Final = "sandbridge://"
+PAGES: Final = 50  # of one list of one server
+ENTRIES: Final = 1_000  # of one list of one server
+LIST_S: Final = 15.0  # for the lists of one server
+READ_S: Final = 60.0  # for one resource or prompt
+SAID: Final = 1_000  # characters of a description
+NOT_FOUND: Final = -32002  # "resource not found" in both revisions
+
+Kept = TypeVar("Kept", bound=BaseModel)
+T = TypeVar("T")
+
+
+class _Page(Protocol):
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+Page = TypeVar("Page", bound=_Page)
+
+
+def uri_of(server: str, uri: str) -> str:
+    """A resource of a server, as hosts see it."""
+    return f"{SCHEME}{quote(server, safe='')}/{uri}"
+
+
+class Upstreams:
+    """The servers of one executor."""
+
+    def __init__(self, servers: Iterable[Server]) -> None:
+        self._servers = {server.name: server for server in servers}
+
+    async def resources(self) -> list[types.Resource]:
+        """All resources, in the order of the servers."""
+
+        async def one(server: Server) -> list[types.Resource]:
+            pages = await _pages(server, lambda client, cursor: client.list_resources(cursor=cursor))
+            return [_resource(server.name, each) for page in pages for each in page.resources]
+
+        return await self._all(one)
+
+    async def templates(self) -> list[types.ResourceTemplate]:
+        """All templates of resources, in the order of the servers."""
+
+        async def one(server: Server) -> list[types.ResourceTemplate]:
+            pages = await _pages(server, lambda client, cursor: client.list_resource_templates(cursor=cursor))
+            return [
+                _named(server.name, each, uri_template=uri_of(server.name, each.uri_template))
+                for page in pages
+                for each in page.resource_templates
+            ]
+
+        return await self._all(one)
+
+    async def prompts(self) -> list[types.Prompt]:
+        """All prompts, in the order of the servers."""
+
+        async def one(server: Server) -> list[types.Prompt]:
+            pages = await _pages(server, lambda client, cursor: client.list_prompts(cursor=cursor))
+            return [_named(server.name, each) for page in pages for each in page.prompts]
+
+        return await self._all(one)
+
+    async def read(self, uri: str) -> types.ReadResourceResult:
+        """Read a resource where it is.
+
+        Raises:
+            MCPError: There is no such server, or what the server said.
+        """
+        place, _, inner = uri.removeprefix(SCHEME).partition("/")
+        server = self._servers.get(unquote(place)) if uri.startswith(SCHEME) else None
+        if server is None:
+            raise MCPError(NOT_FOUND, f"there is no resource {cut(visible(uri), 200)}")
+        result = await _asked(server, lambda client: client.read_resource(inner))
+        contents = [each.model_copy(update={"uri": uri_of(server.name, each.uri)}) for each in result.contents]
+        return types.ReadResourceResult(contents=[_mended(each) for each in contents])
+
+    async def prompt(self, name: str, arguments: dict[str, str] | None) -> types.GetPromptResult:
+        """A prompt with its arguments filled in by its server.
+
+        Raises:
+            MCPError: There is no such server, or what the server said.
+        """
+        place, _, inner = name.partition("/")
+        server = self._servers.get(place)
+        if server is None or not inner:
+            raise MCPError(types.INVALID_PARAMS, f"there is no prompt {cut(visible(name), 200)}")
+        result = await _asked(server, lambda client: client.get_prompt(inner, arguments))
+        return types.GetPromptResult(
+            description=None if result.description is None else cut(visible(result.description), SAID),
+            messages=[_mended(_moved(server.name, message)) for message in result.messages],
+        )
+
+    async def _all(self, one: Callable[[Server], Awaitable[list[Kept]]]) -> list[Kept]:
+        """One list of every server, together; the servers' order."""
+        found: dict[str, list[Kept]] = {}
+
+        async def ask(server: Server) -> None:
+            try:
+                with anyio.fail_after(LIST_S):
+                    found[server.name] = await one(server)
+            except MCPError as error:
+                if error.code != types.METHOD_NOT_FOUND:
+                    log.warning("server %s did not list: %s", server.name, cut(visible(str(error)), SAID))
+            except (ToolError, ValidationError, TimeoutError) as error:
+                said = error.message if isinstance(error, ToolError) else type(error).__name__
+                log.warning("server %s did not list: %s", server.name, cut(visible(said), SAID))
+
+        async with anyio.create_task_group() as tasks:
+            for server in self._servers.values():
+                if not server.error:  # one that is down is not waited for
+                    tasks.start_soon(ask, server)
+        return [each for name in self._servers for each in found.get(name, [])]
+
+
+async def _pages(server: Server, ask: Callable[[Client, str | None], Awaitable[Page]]) -> list[Page]:
+    """All pages of a list, up to a bound."""
+    pages: list[Page] = []
+    cursors: set[str | None] = set()
+    cursor: str | None = None
+    while cursor not in cursors and len(pages) < PAGES:
+        cursors.add(cursor)
+        asked = cursor
+        pages.append(await server.ask(lambda client, at=asked: ask(client, at)))
+        cursor = pages[-1].next_cursor
+        if cursor is None:
+            break
+    return pages
+
+
+async def _asked(server: Server, question: Callable[[Client], Awaitable[T]]) -> T:
+    try:
+        with anyio.fail_after(READ_S):
+            return await server.ask(question)
+    except MCPError as error:
+        raise MCPError(error.code, f"server {server.name}: {cut(visible(str(error)), SAID)}") from None
+    except ToolError as error:
+        raise MCPError(types.INTERNAL_ERROR, cut(visible(error.message), SAID)) from None
+    except TimeoutError:
+        raise MCPError(types.INTERNAL_ERROR, f"server {server.name} did not answer within {READ_S:g} s") from None
+    except ValidationError:
+        raise MCPError(types.INTERNAL_ERROR, f"server {server.name} answered what cannot be read") from None
+
+
+def _named(server: str, thing: Kept, **more: Any) -> Kept:
+    """A thing with its server's name before its own, and its words on one line."""
+    had: Any = thing
+    title = None if had.title is None else cut(visible(had.title), SAID)
+    said = None if had.description is None else cut(visible(had.description), SAID)
+    name = f"{server}/{had.name}"
+    return _mended(thing.model_copy(update={"name": name, "title": title, "description": said, "icons": None, **more}))
+
+
+def _resource(server: str, resource: types.Resource) -> types.Resource:
+    return _named(server, resource, uri=uri_of(server, resource.uri))
+
+
+def _moved(server: str, message: types.PromptMessage) -> types.PromptMessage:
+    """A message whose resources are named as hosts see them."""
+    content = message.content
+    if isinstance(content, types.ResourceLink):
+        content = content.model_copy(update={"uri": uri_of(server, content.uri)})
+    elif isinstance(content, types.EmbeddedResource):
+        inner = content.resource.model_copy(update={"uri": uri_of(server, content.resource.uri)})
+        content = content.model_copy(update={"resource": inner})
+    return message.model_copy(update={"content": content})
+
+
+def _mended(thing: Kept) -> Kept:
+    """The same with no half characters in it: one would end the host's connection."""
+    return type(thing).model_validate(well_formed(thing.model_dump(by_alias=True, exclude_none=True)))

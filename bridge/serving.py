@@ -1,0 +1,182 @@
+"""`sandbridge serve`: the gateway as a command. Standard output belongs to the protocol, all else goes to stderr.
+
+Exit status: 0 when the host closed its end, 2 for configuration and for a sandbox or server that cannot start, 128 +
+the signal that ended it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import anyio
+import typer
+
+from bridge import config, screen
+from bridge.errors import BridgeError, ConfigurationError
+from sandbox import SandboxError
+
+if TYPE_CHECKING:
+    from bridge.gateway import Gateway
+    from bridge.policy import Kind
+
+_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM]
+
+
+def serve(
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Functions, servers, rules, limits. Default: ./sandbridge.toml."),
+    ] = None,
+    mcp: Annotated[
+        list[Path] | None, typer.Option("--mcp", metavar="FILE", help="An mcp.json, as hosts have it. May be repeated.")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Streamable HTTP at /mcp, in place of standard streams.")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Bearer tokens for --http, a line each: NAME:TOKEN. Needed off loopback."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A name that --http is reached by off loopback.")
+    ] = None,
+    allow: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Tools to allow: 'shop.*'.")] = None,
+    ask: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Tools to ask about.")] = None,
+    deny: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Tools to deny; the strictest wins.")
+    ] = None,
+    limit: Annotated[list[str] | None, typer.Option(metavar="NAME=NUMBER", help="A limit, such as cpu_s=2.")] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=0, metavar="TOKENS", help="Of declarations at once; the rest is searched for.")
+    ] = None,
+    embedding: Annotated[
+        bool, typer.Option("--embedding", help="Rank searches by meaning too (extra `embedding`).")
+    ] = False,
+) -> int:
+    """Serve as an MCP server: run_program, search_tools, resume_program for all configured servers and functions."""
+    given: dict[Kind, list[str] | None] = {"allow": allow, "ask": ask, "deny": deny}
+    rules: list[tuple[Kind, str]] = [(kind, pattern) for kind, patterns in given.items() for pattern in patterns or ()]
+    default = Path(config.DEFAULT_FILE)
+    chosen = config_file or (default if default.is_file() else None)
+    settings = config.load(chosen, mcp or (), rules=rules, limits=limit or ())
+    place = None if http is None else _place(http)
+    if place is None and (token_file or allow_host):
+        raise ConfigurationError("--token-file and --allow-host are for --http")
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="sandbridge: %(message)s")
+    for noisy in ("mcp", "uvicorn", "httpx2", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    told = screen.Screen()
+    told.warn(settings.warnings)
+    from bridge.gateway import Gateway
+
+    options: dict[str, Any] = {} if budget is None else {"budget": budget}
+    if embedding:
+        from bridge.embedding import minilm
+
+        options["embed"] = minilm()
+    gateway = Gateway(**options)
+    if place is None:
+        return _work(settings, gateway, told, lambda: _stdio(gateway))
+    listening = _bound(*place)
+    try:
+        app = _http_app(gateway, place[0], token_file, allow_host or [])
+        told.say(f"sandbridge: serving http://{_shown(listening)}/mcp")
+        return _work(settings, gateway, told, lambda: _http(app, listening))
+    finally:
+        listening.close()
+
+
+def _work(
+    settings: config.Configuration, gateway: Gateway, told: screen.Screen, transport: Callable[[], Awaitable[None]]
+) -> int:
+    """Open the executor beside the transport, so that a host's handshake waits for no server; the exit status.
+
+    Raises:
+        BridgeError, SandboxError: The executor cannot be opened.
+    """
+    failed: list[Exception] = []
+    signals: list[int] = []
+
+    async def own(over: anyio.CancelScope) -> None:
+        try:
+            async with settings.executor() as executor:
+                told.warn(config.remarks(executor.catalog, settings))
+                gateway.opened(executor)
+                await gateway.watch()
+        except (BridgeError, SandboxError) as error:
+            failed.append(error)
+            gateway.failed(str(error))
+            over.cancel()
+
+    async def listen(over: anyio.CancelScope) -> None:
+        with anyio.open_signal_receiver(*_SIGNALS) as received:
+            async for number in received:
+                signals.append(number)
+                over.cancel()
+
+    async def together() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen, tasks.cancel_scope)
+            tasks.start_soon(own, tasks.cancel_scope)
+            await transport()
+            tasks.cancel_scope.cancel()
+
+    anyio.run(together)
+    if failed:
+        raise failed[0]
+    return 128 + signals[0] if signals else 0
+
+
+async def _stdio(gateway: Gateway) -> None:
+    from mcp.server.stdio import stdio_server
+
+    async with stdio_server() as (received, sent):
+        await gateway.server.run(received, sent, gateway.server.create_initialization_options())
+
+
+async def _http(app: Any, listening: socket.socket) -> None:
+    import uvicorn
+
+    options = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2)
+    await uvicorn.Server(options).serve(sockets=[listening])
+
+
+def _http_app(gateway: Gateway, host: str, token_file: Path | None, allowed_hosts: list[str]) -> Any:
+    from bridge.gateway import Tokens, http_app
+
+    tokens = None
+    if token_file is not None:
+        try:
+            lines = token_file.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"--token-file: {token_file} cannot be read: {error}") from None
+        tokens = Tokens(line for line in lines if line.strip() and not line.startswith("#"))
+        if not len(tokens):
+            raise ConfigurationError(f"--token-file: {token_file} has no token in it")
+    return http_app(gateway, host=host, tokens=tokens, allowed_hosts=allowed_hosts)
+
+
+def _place(given: str) -> tuple[str, int]:
+    host, colon, port = given.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigurationError(f"--http {given}: write HOST:PORT, such as 127.0.0.1:8808")
+    return host.strip("[]"), int(port)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigurationError(f"--http {host}:{port}: {error.strerror or error}") from None
+
+
+def _shown(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
