@@ -8,16 +8,19 @@ one write to it (replies in, microtasks drain) and one read (wave out).
 
 from __future__ import annotations
 
+import _thread  # the small half of threading, whose own half would run in every fork
 import ctypes
 import hashlib
 import importlib.util
 import json
-import queue
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VERSION: Final = "14.4.258.23"  # what mini-racer 0.14.1 carries; another one is refused until its globals were reviewed
 STACK_KIB: Final = 700  # of the isolate's thread; deep recursion is then a RangeError long before the guard page
@@ -37,13 +40,41 @@ class _Value(ctypes.Structure):
 
 _Pointer = ctypes.POINTER(_Value)
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint64, _Pointer)
-_answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+
+class _Answer:
+    """What the isolate's thread hands to the one that drives it: one answer at a time."""
+
+    def __init__(self) -> None:
+        self._raw: Any = None
+        self._arrived = _thread.allocate_lock()
+        self._arrived.acquire()
+
+    def put(self, raw: Any) -> None:
+        self._raw = raw
+        self._arrived.release()
+
+    def get(self) -> Any:
+        self._arrived.acquire()
+        return self._raw
+
+
+_answer = _Answer()
+_guest: list[Callable[[], None]] = []  # what the isolate's thread has been lent for
 
 
 @_CALLBACK
 def _answered(call_id: int, raw: Any) -> None:
     """The one native callback of the process; made at import, before the page that holds it is sealed."""
-    _answers.put(raw)
+    if _guest:
+        _guest.pop()()
+    _answer.put(raw)
+
+
+def forked() -> None:
+    """First in a fork: forget the thread that waits for an answer there and does not exist here."""
+    global _answer
+    _answer = _Answer()
 
 
 class JSError(Exception):
@@ -132,7 +163,7 @@ class Isolate:
         text = self._string(source.encode("utf-8", "replace"))
         self._dll.mr_eval(self._context, text, 1)
         try:
-            return self._take(_answers.get())
+            return self._take(_answer.get())
         finally:
             self._dll.mr_free_value(self._context, text)
 
@@ -173,9 +204,28 @@ class Isolate:
             )
         return ""
 
-    def close(self) -> None:
-        """Only for a warm-up before forking; a worker is killed and tears nothing down."""
-        self._dll.mr_free_context(self._context)
+    def lend_thread(self, work: Callable[[], None]) -> None:
+        """Run a function on the isolate's own thread, between two of its tasks, while this thread waits in Python.
+
+        A fork made there has that thread, and with it a whole isolate. In the fork this call never comes back: `work`
+        calls `forked`, starts the thread that is to drive the isolate, and returns.
+        """
+        left = _thread.allocate_lock()
+        left.acquire()
+
+        def once_alone() -> None:
+            left.acquire()  # a thread that is still inside V8 may hold a lock there, which a fork would keep for ever
+            work()
+
+        text = self._string(b"0")
+        _guest.append(once_alone)
+        self._dll.mr_eval(self._context, text, 1)
+        left.release()
+        self.returned()
+
+    def returned(self) -> None:
+        """Wait until the isolate's thread is back from `lend_thread`: in a fork, on the thread that drives from now."""
+        self._take(_answer.get())
 
     def _string(self, data: bytes) -> Any:
         return self._dll.mr_alloc_string_val(self._context, data, len(data), _STRING)

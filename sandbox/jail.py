@@ -7,15 +7,17 @@ Whoever reads the report decides (`demand`). The order is part of the jail:
                             (V8 and every ctypes callback are made)
                             seal_code_pages  no page stays writable and executable
                             before_forking   user, capabilities, limits, not dumpable; landlock's rules are prepared
-    worker, one thread      before_isolate   parent-death signal, descriptors, CPU limit, landlock
-                            (the isolate with its thread, the realm)
-                            after_isolate    code pages looked at, memory limit, CPU timer, the filter of system calls
+                            (the isolate with its thread, the realm; fork, on that thread)
+    worker, one thread      in_worker        parent-death signal, descriptors, CPU limit, landlock
+                            (the thread that drives the isolate)
+                            before_program   code pages looked at, memory limit, CPU timer, the filter of system calls
                             (only now does program text arrive)
 
-What fork passes on is done once, in the zygote, which then has no more rights than its workers but files and forks.
-Fork does not pass on the parent-death signal, and landlock's scopes are to part one worker from the next: those are the
-worker's. Nothing may be imported, opened or started after `after_isolate`, and the process must end with `os._exit`.
-A process that does not fork calls all five in the same order.
+What fork passes on is done once, in the zygote, which then has no more rights than its workers but files and forks;
+what the kernel keeps by thread comes before there is a second one. Fork does not pass on the parent-death signal, and
+landlock's scopes are to part one worker from the next: those are the worker's, while it has one thread. Nothing may be
+imported, opened or started after `before_program`, and the process must end with `os._exit`.
+A process that does not fork calls all five in the same order, and makes its isolate before the last.
 
 On other systems than Linux every wall but `process` says that it is not there.
 """
@@ -26,7 +28,6 @@ import functools
 import json
 import os
 import platform
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +72,7 @@ class Jail:
     """What to raise. Plain data: the host makes it, zygote and worker read it.
 
     Attributes:
-        cpu_s: CPU seconds that a program may take, counted from the end of `after_isolate`.
+        cpu_s: CPU seconds that a program may take, counted from the end of `before_program`.
         data_bytes: Private memory that it may map on top of what is mapped then: `memory_plan(...).data_bytes`.
         jit: V8's compilers are on, so `code_pages` cannot stand.
         channel: Number of the one descriptor that a worker reads and writes; 0 to 2 are /dev/null.
@@ -227,8 +228,8 @@ def _prepare_landlock(jail: Jail, raised: Raised) -> None:
     os.close(made)
 
 
-def before_isolate(jail: Jail, raised: Raised, *, channel: int, parent: int) -> None:
-    """First in a worker: landlock binds only this thread and those that it starts.
+def in_worker(jail: Jail, raised: Raised, *, channel: int, parent: int) -> None:
+    """First in a worker, while it has one thread: landlock binds only that and those that it starts.
 
     Args:
         channel: The descriptor to keep; it becomes number `jail.channel`, and all others are closed.
@@ -261,7 +262,7 @@ def _open(path: str) -> int:
         return -1
 
 
-def after_isolate(jail: Jail, raised: Raised) -> None:
+def before_program(jail: Jail, raised: Raised) -> None:
     """Last in a worker: limits that count from here, and the filter on all its threads. `raised.walls` is complete."""
     if not _ON_LINUX:
         return
@@ -366,6 +367,8 @@ def available() -> dict[str, str]:
     """
     if not _ON_LINUX:
         return elsewhere()
+    import subprocess  # with it comes threading, some of which runs in every fork: not in a zygote
+
     command = [sys.executable, "-I", "-c", _PROBE, *sys.path]
     null, pipe = subprocess.DEVNULL, subprocess.PIPE
     try:
@@ -385,7 +388,7 @@ def probe() -> None:
     raised = in_zygote(jail, parent=parent)
     seal_code_pages(jail, raised)
     before_forking(jail, raised, parent=parent)
-    before_isolate(jail, raised, channel=1, parent=parent)
-    after_isolate(jail, raised)
+    in_worker(jail, raised, channel=1, parent=parent)
+    before_program(jail, raised)
     os.write(jail.channel, json.dumps(raised.walls).encode())
     os._exit(0)  # the sealed page makes an ordinary exit crash

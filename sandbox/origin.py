@@ -17,7 +17,7 @@ import msgspec
 
 from sandbox.errors import EngineUnavailable, SandboxError
 from sandbox.messages import Settings
-from sandbox.wire import EXIT, ZYGOTE_READY
+from sandbox.wire import EXIT, FORK, FORK_SPARE, REAP, ZYGOTE_READY
 
 START_S: Final = 60.0  # a cold disk may take long; a hang must not take for ever
 ENVIRONMENT: Final = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "LANG": "en_US.UTF-8"}
@@ -107,8 +107,8 @@ class Zygote:
         reason = answer.decode("utf-8", "replace") or silence
         raise EngineUnavailable(f"V8 did not start: {reason}. `sandbridge doctor` checks each part")
 
-    async def make(self) -> Born:
-        """Fork a worker.
+    async def make(self, *, spare: bool = False) -> Born:
+        """Fork a worker; a spare takes longer to be ready, and less long to answer.
 
         Raises:
             ZygoteLost: The zygote is dead.
@@ -119,7 +119,7 @@ class Zygote:
         try:
             async with self._lock:
                 with anyio.CancelScope(shield=True):  # a request whose answer nobody reads would shift them all
-                    socket.send_fds(self.control, [b"F"], [theirs.fileno()])
+                    socket.send_fds(self.control, [FORK_SPARE if spare else FORK], [theirs.fileno()])
                     theirs.close()
                     answer = await self._receive(16)
             if len(answer) != 4:
@@ -143,7 +143,7 @@ class Zygote:
         with suppress(OSError):
             async with self._lock:
                 with anyio.CancelScope(shield=True):
-                    self.control.send(b"R" + pid.to_bytes(4, "little"))
+                    self.control.send(REAP + pid.to_bytes(4, "little"))
                     answer = await self._receive(64)
         self.alive -= 1
         if self.retired and self.alive <= 0:
@@ -190,8 +190,9 @@ class Spawner:
     async def ready(self) -> None:
         """Nothing to wait for."""
 
-    async def make(self) -> Born:
-        """Start a worker."""
+    async def make(self, *, spare: bool = False) -> Born:
+        """Start a worker; each of them is as ready as a spare."""
+        del spare
         ours, theirs = socket.socketpair()
         process = start("worker", self.settings, ours, theirs)
         self._processes[process.pid] = process

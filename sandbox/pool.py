@@ -105,7 +105,7 @@ class Sandbox:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         try:
-            first = await self._make()
+            first = await self._make(spare=True)
             self.walls, self.engine_digest = first.walls, first.engine_digest
             self._spares.append(first)
             jail.demand(self.walls, self._require)
@@ -186,13 +186,13 @@ class Sandbox:
             await self.bury(worker)
         return None
 
-    async def _make(self) -> Worker:
+    async def _make(self, *, spare: bool = False) -> Worker:
         attempt = 0
         while attempt < 3:
             attempt += 1
             origin = await self._current()
             try:
-                born = await origin.make()
+                born = await origin.make(spare=spare)
             except ZygoteLost:
                 self._retire(origin)
                 continue
@@ -256,7 +256,7 @@ class Sandbox:
                 continue
             if len(self._spares) < self._spare_count and len(self._live) < self.max_waiting + self._spare_count:
                 try:
-                    self._spares.append(await self._make())
+                    self._spares.append(await self._make(spare=True))
                 except (EngineUnavailable, OSError):
                     log.exception("no spare could be made; the next program tries again")
                     self._wanted = anyio.Event()

@@ -12,6 +12,7 @@ from sandbox.messages import FromWorker, ToWorker
 
 HEADER_BYTES: Final = 4
 ZYGOTE_READY: Final = b"ready"
+FORK, FORK_SPARE, REAP = b"F", b"S", b"R"  # what a zygote is asked for
 EXIT: Final = struct.Struct("<IQQ")  # how a zygote reports a reaped worker: wait status, peak bytes, CPU microseconds
 
 _encoder = msgspec.json.Encoder()

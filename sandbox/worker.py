@@ -6,6 +6,7 @@ lock is trusted to be correct, not to be safe: V8 is assumed breakable, so the h
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import encodings.idna  # noqa: F401  # pyright: ignore[reportUnusedImport]  Python imports it late: not after the lock
 import os
@@ -29,6 +30,11 @@ ABSENT: Final = (
 ).split()
 # What V8 says when it cannot parse: place, message, the line, and a caret under the column.
 _REFUSED: Final = re.compile(r"[^\n]*?:(\d+): (SyntaxError: [^\n]*)\n?([^\n]*)\n?( *\t*)\^?")
+_REHEARSAL: Final = (  # a `Start`, but for its program
+    b'{"type":"start","program":%b,"tools":[{"name":"a","path":["a"]},{"name":"b/c","path":["b","c"]}],'
+    b'"inputs":{"d":[1]},"seed":1,"now_ms":0,"argument_bytes":1000000,"value_bytes":1000000,"log_bytes":1000000,'
+    b'"frame_bytes":1000000}'
+)
 _KEPT_CODES: Final = frozenset(("invalid_arguments", "unknown_tool", "denied", "expired"))
 
 
@@ -70,13 +76,19 @@ class Engine:
         self.realm_text, self.web_text = realm.text(), realm.web_text()
         self.digest = engine.digest(flags, self.realm_text, self.web_text, source.fingerprint())
 
-    def warm_up(self) -> None:
-        """Touch the common paths once, so that children share the pages; leaves no isolate and no thread behind."""
-        source.warm()
-        isolate = engine.Isolate(self.dll)
-        isolate.evaluate(self.realm_text)
-        isolate.evaluate("[new Date(0).toLocaleString('en'), 'e'.normalize('NFD'), 'a'.localeCompare('b')].length")
-        isolate.close()
+    def realm(self) -> Realm:
+        """An isolate with its realm, looked at and rehearsed.
+
+        Raises:
+            JSError: It may not serve; the text says why.
+        """
+        made = Realm(self.dll, self.realm_text)
+        reason = made.check(heap_bytes=self.heap_bytes, jit=self.settings.jit)
+        if reason:
+            raise engine.JSError(reason)
+        made.isolate.evaluate("[new Date(0).toLocaleString('en'), 'e'.normalize('NFD'), 'a'.localeCompare('b')].length")
+        made.rehearse("in the zygote")
+        return made
 
 
 class Realm:
@@ -104,16 +116,28 @@ class Realm:
         assert isinstance(install, engine.Handle), "it is one function"
         self.put("web", install)
 
-    def rehearse(self) -> None:
-        """Go once through what every program needs, so that its first touch of each page is paid by a spare."""
-        script = source.prepare("const a = 1;\nreturn a", [])
-        if isinstance(script, source.Script):
-            compile_script(self.isolate, "", script)
-        self.put("rehearsal", b"")
-        self.take()
+    def rehearse(self, text: str) -> None:
+        """Go once through what every program needs, so that nobody waits for what is done once: compiling, page faults.
+
+        Args:
+            text: Any; another one each time, for V8 compiles no text twice.
+
+        Raises:
+            JSError: It did not go as a program's life goes.
+        """
+        program = f"const a = '{text}';\nreturn a"
+        start = decode_to_worker(_REHEARSAL % msgspec.json.encode(program))
+        assert isinstance(start, Start), "it says so"
+        script = source.prepare(start.program, start.tools)
+        assert isinstance(script, source.Script), "it is a program"
+        compile_script(self.isolate, start.program, script)
+        self.put("rehearsal", boot(start, script))
+        called = self.take()
         self.put("inbox", b'{"now_ms":0,"replies":[{"type":"value","id":1,"value":{"a":[1]}}]}')
-        self.take()
+        returned = self.take()
         self.put("reset", b"")
+        if b'"tool":"a"' not in called or b'"returned"' not in returned:
+            raise engine.JSError(f"a rehearsal failed: {(called + returned)[:1000].decode('utf-8', 'replace')}")
 
     def check(self, *, heap_bytes: int, jit: bool) -> str:
         """Why this realm may not serve, or an empty text."""
@@ -134,31 +158,37 @@ def cell(settings: Settings) -> jail.Jail:
     )
 
 
-def serve(loaded: Engine, raised: jail.Raised, *, channel: int, parent: int) -> NoReturn:
-    """Raise the rest of the walls, say `Ready`, run one program.
+def serve(loaded: Engine, made: Realm, raised: jail.Raised, *, channel: int, parent: int, spare: bool) -> None:
+    """In a fork, on the isolate's thread, its only one: raise what walls are a worker's own, and start the other.
 
     Args:
+        loaded, made: The zygote's; `made` is this process's own copy.
         raised: The walls so far; a forked worker has its zygote's.
         channel: The descriptor to speak on.
-        parent: Process id of who made this process.
+        parent: Process id of the zygote.
+        spare: No program waits for this worker yet: rehearse, so that the first touch of each page is paid now.
     """
-    settings, walls = loaded.settings, cell(loaded.settings)
-    reason, made = "", None
-    try:
-        jail.before_isolate(walls, raised, channel=channel, parent=parent)
-        channel = walls.channel if sys.platform == "linux" else channel
-        stay_on_one_core()
-        made = Realm(loaded.dll, loaded.realm_text)
-        reason = made.check(heap_bytes=loaded.heap_bytes, jit=settings.jit)
-        if not reason:
-            made.rehearse()
-            jail.after_isolate(walls, raised)
-    except (OSError, engine.JSError) as error:
-        reason = f"{type(error).__name__}: {error}"
-    line = Channel(channel)
-    if reason or made is None:
-        line.send(encode(Broken(reason=reason)))
-        os._exit(1)
+    walls = cell(loaded.settings)
+    engine.forked()
+    jail.in_worker(walls, raised, channel=channel, parent=parent)
+    stay_on_one_core()
+
+    def drive() -> None:
+        try:
+            made.isolate.returned()
+            if spare:
+                made.rehearse("in a spare")
+            live(loaded, made, raised, walls)
+        finally:
+            os._exit(1)
+
+    _thread.start_new_thread(drive, ())  # with the walls of the thread that starts it
+
+
+def live(loaded: Engine, made: Realm, raised: jail.Raised, walls: jail.Jail) -> NoReturn:
+    """Raise the last walls, say `Ready`, run one program."""
+    jail.before_program(walls, raised)
+    line = Channel(walls.channel if sys.platform == "linux" else loaded.settings.channel)
     line.send(encode(Ready(walls=raised.walls, engine=engine.VERSION, digest=loaded.digest)))
     run(made, loaded.web_text, line)
 
@@ -271,4 +301,11 @@ def main() -> NoReturn:
     source.warm()
     jail.seal_code_pages(walls, raised)
     jail.before_forking(walls, raised, parent=settings.parent)
-    serve(loaded, raised, channel=settings.channel, parent=settings.parent)
+    jail.in_worker(walls, raised, channel=settings.channel, parent=settings.parent)
+    stay_on_one_core()
+    try:
+        made = loaded.realm()
+    except engine.JSError as error:
+        Channel(walls.channel if sys.platform == "linux" else settings.channel).send(encode(Broken(reason=str(error))))
+        os._exit(1)
+    live(loaded, made, raised, walls)

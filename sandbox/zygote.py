@@ -1,9 +1,12 @@
 """The process that has V8 loaded and forks one jailed worker for each program.
 
-Single-threaded for its whole life, so that forking is sound. On its control socket (SEQPACKET, the host's only line to
-it):
+It makes one isolate with its realm, which never runs a program, and forks on that isolate's own thread: a fork has the
+thread that called it and no other, so each worker has a whole isolate, copied page by page as it is written. The other
+thread of this process waits in Python meanwhile, outside V8 and the C library's allocator: that is what makes forking
+sound. On its control socket (SEQPACKET, the host's only line to it):
 
     "F" with one descriptor   fork a worker that speaks on it; the answer is its process id (4 bytes)
+    "S" with one descriptor   the same, for a spare: it rehearses before it says that it is ready
     "R" and a process id (4)  reap it: status (4), peak resident bytes (8), CPU microseconds (8)
 
 A worker stays a zombie until the host asks for "R", so its id cannot be reused before the host holds a pidfd of it.
@@ -12,7 +15,6 @@ Nothing of a program, a catalog or a tenant is ever here.
 
 from __future__ import annotations
 
-import array
 import gc
 import os
 import socket
@@ -21,9 +23,9 @@ from typing import NoReturn
 
 import msgspec
 
-from sandbox import jail
+from sandbox import jail, source
 from sandbox.messages import Settings
-from sandbox.wire import EXIT, ZYGOTE_READY
+from sandbox.wire import EXIT, FORK_SPARE, REAP, ZYGOTE_READY
 from sandbox.worker import Engine, cell, serve
 
 
@@ -32,37 +34,44 @@ def main() -> NoReturn:
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     control = socket.socket(fileno=settings.channel)
     walls = cell(settings)
-    raised = jail.in_zygote(walls, parent=settings.parent)
     try:
+        raised = jail.in_zygote(walls, parent=settings.parent)
         loaded = Engine(settings)
-        loaded.warm_up()
+        source.warm()
+        jail.seal_code_pages(walls, raised)
+        jail.before_forking(walls, raised, parent=settings.parent)
+        made = loaded.realm()
     except Exception as error:  # noqa: BLE001  whatever it is, the host is the one that can say it to a person
         control.send(f"{type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
-    jail.seal_code_pages(walls, raised)
-    jail.before_forking(walls, raised, parent=settings.parent)
     gc.collect()
     gc.freeze()  # children then do not copy every page whose reference counts the collector touches
     control.send(ZYGOTE_READY)
     me = os.getpid()
-    while True:
-        request, ancillary, *_ = control.recvmsg(16, socket.CMSG_SPACE(4))
-        if not request:
-            os._exit(0)  # the host is gone
-        if request[:1] == b"R":
-            control.send(reap(int.from_bytes(request[1:5], "little")))
-            continue
-        descriptors = array.array("i")
-        descriptors.frombytes(ancillary[0][2][:4])
-        pid = os.fork()
-        if pid == 0:
-            # No way out of this branch but os._exit: a child must never go on as a second zygote.
-            try:
-                serve(loaded, raised, channel=descriptors[0], parent=me)
-            finally:
-                os._exit(1)
-        os.close(descriptors[0])
-        control.send(pid.to_bytes(4, "little"))
+
+    def serve_requests() -> None:
+        """Comes back in forks only."""
+        while True:
+            request, ancillary, *_ = control.recvmsg(16, socket.CMSG_SPACE(4))
+            if not request:
+                os._exit(0)  # the host is gone
+            if request[:1] == REAP:
+                control.send(reap(int.from_bytes(request[1:5], "little")))
+                continue
+            channel = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
+            pid = os.fork()
+            if pid == 0:
+                # No way out of this branch but this return: a child must never go on as a second zygote.
+                try:
+                    serve(loaded, made, raised, channel=channel, parent=me, spare=request == FORK_SPARE)
+                except BaseException:  # noqa: BLE001  the host reads how it ended
+                    os._exit(1)
+                return
+            os.close(channel)
+            control.send(pid.to_bytes(4, "little"))
+
+    made.isolate.lend_thread(serve_requests)
+    os._exit(1)  # not reached
 
 
 def reap(pid: int) -> bytes:

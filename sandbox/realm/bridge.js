@@ -254,8 +254,7 @@ const guarded = (f) => (given) => { try { f(given); } catch (e) { fault = 'the r
 const holder = { __proto__: null };
 const accessor = (name, write) => defineProperty(holder, name, { set: guarded(write), enumerable: true });
 
-accessor('boot', (json) => {
-  const settings = parse(json);
+const begin = (settings, install) => {
   now = settings.now_ms;
   chance = settings.seed | 0;
   for (const name in limits) limits[name] = settings[name];
@@ -264,26 +263,24 @@ accessor('boot', (json) => {
   lineOffset = settings.line_offset;
   shifts = settings.shifts;
   for (let i = 0; i < settings.awaits.length; i++) awaits += (i ? ',' : '') + settings.awaits[i];
-  installTools(makeTools(settings.tools));
+  install(makeTools(settings.tools), settings.inputs);
   for (let i = 0; i < settings.notices.length; i++) push('warnings', stringify(settings.notices[i]));
-  expose('inputs', settings.inputs);
-});
+};
+accessor('boot', (json) => begin(parse(json), (tools, inputs) => { installTools(tools); expose('inputs', inputs); }));
 // A rehearsal goes once through what every program needs, so that V8 compiles it while nobody waits. It is over, and
 // all that it touched is as new, before any program arrives.
-accessor('rehearsal', () => {
-  for (const name in limits) limits[name] = 1 << 20;
-  emittedLeft = logLeft = 1 << 20;
-  const tools = makeTools([{ name: 'a', path: ['a'] }, { name: 'b/c', path: ['b', 'c'] }]);
+accessor('rehearsal', (json) => begin(parse(json), (tools) => {
   const program = async () => {
     text('a', { b: [1, true, null, 'c'] });
     return [describe(new E('d')).line, await tools.a({ e: [1, true, null, 'f'] }), { g: 1.5 }];
   };
   follow(program(), settled);
-});
+}));
 accessor('reset', () => {
   for (const name in limits) limits[name] = 0;
+  shifts = [];
   pending = create(null), heard = create(null), entries = create(null);
-  nextId = 1, outstanding = first = count = droppedLogs = surplus = emittedLeft = logLeft = now = chance = 0;
+  nextId = 1, outstanding = first = count = droppedLogs = surplus = emittedLeft = logLeft = lineOffset = now = chance = 0;
   over = closed = false;
   ending = awaits = '';
 });

@@ -2,11 +2,14 @@
 
     python locked.py '{"job": "attacks", ...}'    prints what was found as JSON
 
-The workers are real: V8 loaded, an isolate built, every wall up. Only the program is replaced, by what `native.py` has.
+The workers are real: V8 loaded, an isolate made in the zygote and forked on its own thread, every wall up. Only the
+program is replaced, by what `native.py` has; it does its deeds on the worker's other thread, which the filter has to
+bind as well.
 """
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import importlib.util
 import json
@@ -36,10 +39,13 @@ class _Value(ctypes.Structure):
 
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.POINTER(_Value))
 answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+visits: list[Callable[[], None]] = []
 
 
 @Callback
 def answered(_: int, value: Any) -> None:
+    if visits:
+        visits.pop()()
     answers.put(value)
 
 
@@ -74,6 +80,28 @@ class Isolate:
     def number(self, expression: str) -> int:
         self.send(expression)
         return answers.get().contents.integer
+
+    def fork(self, worker: Callable[[], None]) -> int:
+        """Fork on the isolate's thread: there `worker` raises its part of the walls and starts the other thread."""
+        pids: list[int] = []
+        alone = _thread.allocate_lock()
+        alone.acquire()
+
+        def there() -> None:
+            alone.acquire()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    worker()
+                except BaseException:  # noqa: BLE001  a worker must not go on as a second zygote
+                    os._exit(1)
+            pids.append(pid)
+
+        visits.append(there)
+        self.send("0")
+        alone.release()
+        answers.get()
+        return pids[0]
 
 
 # ---- the machinery -------------------------------------------------------------------------------------------------
@@ -127,6 +155,7 @@ class Zygote:
         start_v8(dll, folder, jit=self.jail.jit)
         jail.seal_code_pages(self.jail, self.raised)
         jail.before_forking(self.jail, self.raised, parent=self.parent)
+        self.isolate = Isolate(dll)
 
     def run(
         self, attack: Callable[[jail.Raised, Isolate], object], *, before: Callable[[], object] = lambda: None
@@ -134,20 +163,25 @@ class Zygote:
         """What the attack returned in a worker, and the worker's wait status."""
         reading, writing = os.pipe()
         me = os.getpid()
-        pid = os.fork()
-        if pid == 0:
+
+        def there() -> None:
+            jail.in_worker(self.jail, self.raised, channel=writing, parent=me)
+            before()
+            _thread.start_new_thread(on_its_other_thread, ())
+
+        def on_its_other_thread() -> None:
             try:
-                jail.before_isolate(self.jail, self.raised, channel=writing, parent=me)
-                before()
-                isolate = Isolate(self.dll)
-                jail.after_isolate(self.jail, self.raised)
-                data = memoryview(json.dumps(attack(self.raised, isolate)).encode())
+                answers.get()  # the isolate's thread is back
+                jail.before_program(self.jail, self.raised)
+                data = memoryview(json.dumps(attack(self.raised, self.isolate)).encode())
                 while data:
                     data = data[os.write(self.jail.channel, data) :]
                 os._exit(0)
-            except BaseException as error:  # noqa: BLE001  whatever it is, a worker must not go on as a second zygote
+            except BaseException as error:  # noqa: BLE001  whatever it is, it has to be seen
                 os.write(self.jail.channel, json.dumps(f"{type(error).__name__}: {error}").encode())
                 os._exit(1)
+
+        pid = self.isolate.fork(there)
         os.close(writing)
         data = b"".join(iter(lambda: os.read(reading, 65536), b""))
         os.close(reading)
@@ -232,13 +266,19 @@ def held(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
     """Leave a locked worker waiting on the given descriptor, and wait to be killed: it must go along."""
     zygote = Zygote(given, dll, folder)
     me = os.getpid()
-    if os.fork() == 0:
-        jail.before_isolate(zygote.jail, zygote.raised, channel=given["fd"], parent=me)
-        isolate = Isolate(dll)
-        jail.after_isolate(zygote.jail, zygote.raised)
-        os.write(zygote.jail.channel, b"%d %d\n" % (os.getpid(), isolate.number("6 * 7")))
+
+    def there() -> None:
+        jail.in_worker(zygote.jail, zygote.raised, channel=given["fd"], parent=me)
+        _thread.start_new_thread(wait, ())
+
+    def wait() -> None:
+        answers.get()
+        jail.before_program(zygote.jail, zygote.raised)
+        os.write(zygote.jail.channel, b"%d %d\n" % (os.getpid(), zygote.isolate.number("6 * 7")))
         os.read(zygote.jail.channel, 1)
         os._exit(0)
+
+    zygote.isolate.fork(there)
     os.close(given["fd"])
     while True:
         signal.pause()
@@ -247,10 +287,7 @@ def held(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
 def orphan(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
     """A worker whose parent is another one than it was told."""
     zygote = Zygote(given, dll, folder)
-    pid = os.fork()
-    if pid == 0:
-        jail.before_isolate(zygote.jail, zygote.raised, channel=1, parent=1 << 22)
-        os._exit(0)
+    pid = zygote.isolate.fork(lambda: jail.in_worker(zygote.jail, zygote.raised, channel=1, parent=1 << 22))
     return ending(os.waitpid(pid, 0)[1])
 
 

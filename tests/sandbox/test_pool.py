@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,12 @@ def descriptors() -> set[str]:
     return found
 
 
+def statuses(pid: int) -> list[dict[str, str]]:
+    """What the kernel says of each thread of a process."""
+    texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line) for text in texts]
+
+
 async def gone(sandbox: Sandbox) -> None:
     """Until every worker but the spares is collected."""
     with anyio.fail_after(10):
@@ -50,6 +58,48 @@ async def gone(sandbox: Sandbox) -> None:
 async def test_every_wall_is_reported(sandbox: Sandbox) -> None:
     assert {"process", "no_new_privs", "rlimits", "seccomp"} <= set(sandbox.walls)
     assert all(sandbox.walls[wall] == "" for wall in ("process", "no_new_privs", "rlimits", "seccomp"))
+
+
+async def test_every_thread_of_a_worker_is_behind_the_walls(sandbox: Sandbox) -> None:
+    async with sandbox.worker() as worker:
+        wave = await sandbox.start(worker, start_of("await tools.echo(1)", ["echo"]), SMALL, 5)
+        assert wave is not None
+        threads = statuses(worker.pid)
+        assert len(threads) == 2  # the isolate's and the one that drives it
+        for said in threads:
+            assert (said["Seccomp"], said["NoNewPrivs"], said["CapEff"].strip("0")) == ("2", "1", "")
+            assert os.getuid() != 0 or "0" not in said["Uid"].split("\t")
+
+
+async def test_a_spare_and_a_worker_made_when_asked_for_give_the_same_waves() -> None:
+    program = """
+        const seen = [Math.random(), Date.now(), crypto.randomUUID(), typeof inputs, Object.keys(tools)];
+        setTimeout(() => text('due'), 5);
+        try { await tools.echo(seen) } catch (e) { console.log(e.message) }
+        text(Object.getOwnPropertyNames(globalThis).sort().join());
+        await sleep(10); return [seen, await tools.echo(new Error('x').stack.length)]
+    """
+    found: list[list[Any]] = []
+    for spares in (0, 1):
+        async with Sandbox(limits=SMALL, spares=spares) as sandbox:
+            if not spares:
+                await sandbox.bury(sandbox._spares.popleft())  # pyright: ignore[reportPrivateUsage]  left by entering
+            assert len(sandbox._spares) == spares  # pyright: ignore[reportPrivateUsage]
+            out = await play(sandbox, program)
+            assert out.end is not None
+            found.append(out.waves)
+    assert found[0] == found[1]
+
+
+def test_nothing_of_pythons_runs_in_a_fork_by_itself() -> None:
+    """Each handler that a module registers costs every worker, and none is needed there."""
+    code = "import os, sys; os.register_at_fork = lambda **_: print(sys._getframe(1).f_globals['__name__'])\n"
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", f"{code}sys.path[:] = {sys.path!r}; import sandbox.zygote"],
+        capture_output=True,
+        check=True,
+    )
+    assert ended.stdout == b""
 
 
 async def test_a_sandbox_refuses_to_start_without_a_wall_that_is_required() -> None:
