@@ -237,8 +237,10 @@ class Step:
         """
         if not isinstance(answers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  from outside
             raise StateError(f"answers are a mapping from call id to verdict, not a {type(answers).__name__}")
+        moving = [run for run in self.runs if run.status == "running"]  # a call of theirs has expired meanwhile
+        await together([run.settled for run in moving])
         paused = [run for run in self.runs if run.status == "paused"]
-        if not paused:
+        if not paused and (answers or not moving):
             raise StateError("nothing of this step waits: only a paused step can be resumed")
         given: dict[str, dict[str, Any]] = {run.id: {} for run in paused}
         for call_id, answer in answers.items():
@@ -282,17 +284,18 @@ class Bounds:
         return TurnsExceeded(f"the model still called tools after {self.turns} requests (turns={self.turns})", reply)
 
     def saw(self, answers: Iterable[Answered], reply: Any) -> None:
-        """Take in the answers of one step.
+        """Take in the answers of one step. What failed alike within one counts once; any success is progress.
 
         Raises:
-            RepeatedFailure: The same failure came back `SAME_FAILURES` times with no success in between.
+            RepeatedFailure: The same failure came back in `SAME_FAILURES` steps with no success in between.
         """
-        for answered in answers:
-            if not answered.failed:
-                self._failed.clear()
-                continue
-            self._failed.append((_likeness(answered), answered.text))
-            alike = [text for likeness, text in self._failed if likeness == self._failed[-1][0]]
+        given = list(answers)
+        if not given or not all(answered.failed for answered in given):
+            self._failed.clear()
+            return
+        self._failed += {_likeness(answered): answered.text for answered in given}.items()
+        for likeness, _ in self._failed[-len(given) :]:
+            alike = [text for other, text in self._failed if other == likeness]
             if len(alike) >= SAME_FAILURES:
                 tried = "\n".join(f"{number}. {text[:600]}" for number, text in enumerate(alike, 1))
                 raise RepeatedFailure(f"the model failed {len(alike)} times in the same way:\n{tried}", reply)

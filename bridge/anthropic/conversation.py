@@ -174,7 +174,10 @@ class Conversation:
         self._results += turn.results
         self.status = "finished" if turn.final else "ready"
         if turn.step is not None and count and not turn.final:
-            self._bounds.saw(turn.step.answers, self)
+            programs = {call["id"] for call in wire.calls_in(turn.content) if wire.caller_of(call).program is not None}
+            own = [answered for answered in turn.step.answers if answered.id not in programs]
+            if own:  # what fails within a program is for the program to deal with
+                self._bounds.saw(own, self)
 
     def _force_no_more(self) -> None:
         """A forced tool was for the first request: forced again, the model would never come to an end."""

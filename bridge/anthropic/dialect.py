@@ -109,7 +109,9 @@ class _Plain:
             if kind == "server_tool_use" and block["name"] == wire.CODE_EXECUTION:
                 given = block["input"]
                 given = given.get(_GIVEN, {"program": given.get("code", "")})
-                block = {"type": "tool_use", "id": plain_id(block["id"]), "name": self._code_tool, "input": given}
+                kept = {"cache_control": block["cache_control"]} if block.get("cache_control") else {}
+                made = {"type": "tool_use", "id": plain_id(block["id"]), "name": self._code_tool, "input": given}
+                block = {**made, **kept}
             elif kind == "tool_use":
                 block = {key: part for key, part in block.items() if key != "caller"}
             self._append(role, block)
@@ -167,6 +169,8 @@ def hosted_result(answered: Answered) -> Block:
     text = answered.text
     if answered.result is not None and not answered.failed:
         text = answered.result.body
+        if images := len(answered.result.images):
+            text += f"\n[sandbridge] {images} picture(s) are not shown: a program's output is text here"
     content: Block = {
         "type": "code_execution_result",
         "stdout": "" if answered.failed else text,

@@ -8,10 +8,11 @@ the moment, since a forged `caller` must not reach what programs alone may call.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bridge.anthropic import wire
+from bridge.anthropic.pictures import with_pictures
 from bridge.anthropic.schemas import declared
 from bridge.code_tool import TOOL_NAME, CodeTool
 from bridge.direct import ToolCall
@@ -96,7 +97,7 @@ class Offer:
         elif calls:
             parts = self._parts(calls)
         step = await self._code.begin([wire.model_call(call) for call in calls], parts) if calls else None
-        return Turn(content, stop, step)
+        return Turn(content, stop, step, self.executor.fetch)
 
     async def refuse(self, response: Any, error: ToolError) -> Turn:
         """Answer every call of a response with an error and make none of them."""
@@ -104,7 +105,7 @@ class Offer:
         self.programs.see(content)
         calls = [wire.model_call(call) for call in wire.calls_in(content)]
         step = await self._code.begin(calls, [Refused(call, error) for call in calls])
-        return Turn(content, wire.Stop("tool_use"), step)
+        return Turn(content, wire.Stop("tool_use"), step, self.executor.fetch)
 
     def _hosted(self, direct: bool | Iterable[str]) -> list[dict[str, Any]]:
         catalog = self.executor.catalog
@@ -176,7 +177,10 @@ class Turn:
         final: Whether the loop ends here: nothing is to be answered or continued.
     """
 
-    def __init__(self, content: list[wire.Block], stop: wire.Stop, step: Step | None) -> None:
+    def __init__(
+        self, content: list[wire.Block], stop: wire.Stop, step: Step | None, fetch: Callable[[str], Any]
+    ) -> None:
+        self._fetch = fetch
         self.content = content
         self.stop = stop
         self._step = step
@@ -222,7 +226,12 @@ class Turn:
             made.append({"role": "assistant", "content": self.content})
         if self._step is not None:
             programs = {call["id"] for call in wire.calls_in(self.content) if wire.caller_of(call).program is not None}
-            blocks = [wire.result(each, flagged=each.id not in programs) for each in self._step.answers]
+            blocks: list[wire.Block] = []
+            for answered in self._step.answers:
+                block = wire.result(answered, flagged=answered.id not in programs)
+                if answered.result is not None and answered.id not in programs:
+                    block = with_pictures(block, answered.result.images, self._fetch)
+                blocks.append(block)
             made.append(wire.answer_message(self.content, blocks))
         return made
 

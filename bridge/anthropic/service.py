@@ -237,6 +237,7 @@ class _Service:
         for known in [each for each in self._containers.values() if each.expires_at <= now]:
             del self._containers[known.id]  # its runs have ended by themselves: what they awaited has expired
         expires = expires_at or now + timedelta(seconds=self._executor.limits.expires_s)
+        used = _given_container(body) is not None or any(b["type"] == "server_tool_use" for b in turn.content)
         return {
             "id": turn.id,
             "type": "message",
@@ -246,7 +247,7 @@ class _Service:
             "stop_reason": reason,
             "stop_sequence": turn.stop_sequence,
             "usage": turn.usage,
-            "container": {"id": turn.container, "expires_at": expires.isoformat()},
+            "container": {"id": turn.container, "expires_at": expires.isoformat()} if used else None,
         }
 
 

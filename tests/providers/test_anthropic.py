@@ -301,7 +301,7 @@ async def test_a_crash_of_the_engine_is_a_result(
 ) -> None:
     wire.play([program("const held = []; for (;;) held.push('x'.repeat(1 << 20) + held.length)")], [text("sorry")])
     async with Executor(tools.all(), sandbox=opened) as executor:
-        conversation = await talk(client, executor)
+        conversation = await talk(client, executor, limits=Limits(memory_bytes=16 << 20))
     assert wire.results[0]["is_error"] is True
     assert conversation.results[0].status in ("exceeded", "crashed")
     assert conversation.text == "sorry"
@@ -711,3 +711,27 @@ async def test_a_large_value_is_cut_once_and_says_so_in_the_first_lines(
     assert program_text[0] == "[sandbridge] completed, truncated"
     assert program_text[1].startswith("[sandbridge] truncated: the whole is ")
     assert direct_text[0].startswith("[sandbridge] truncated: the whole is ")
+
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+async def test_pictures_come_after_the_text_and_what_is_none_is_left_out_in_words(
+    wire: Wire, client: AsyncAnthropic, tools: Tools, opened: Sandbox
+) -> None:
+    code = f"""
+image({{ data: "{PIXEL}", mimeType: "image/webp" }});
+image({{ data: "bm8gcGljdHVyZQ==", mimeType: "image/png" }});
+image({{ data: "{PIXEL[:20]}?", mimeType: "image/png" }});
+return 1;
+"""
+    wire.play([program(code)], [text("nice")])
+    async with Executor(tools.all(), sandbox=opened) as executor:
+        conversation = await talk(client, executor)
+    assert [len(result.images) for result in conversation.results] == [3]
+    said, picture = wire.results[0]["content"]
+    assert said["text"].split("\n")[-2:] == [
+        "[sandbridge] picture 2 was left out: it is no PNG, JPEG, GIF or WebP",
+        "[sandbridge] picture 3 was left out: its data is no base64 text",
+    ]
+    assert picture == {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from contextlib import ExitStack
 from typing import Any
@@ -16,6 +17,8 @@ from bridge import Answer, Approve, Defer, Deny, Edit, Executor, Policy, Tool, T
 from bridge import deny as forbid
 from sandbox import Limits, Sandbox
 from tests.bridge.scripted import Tools
+from tests.providers.anthropic_application import CODE, QUERY, Application
+from tests.providers.anthropic_rules import check_messages, programs
 from tests.providers.anthropic_wire import (
     Block,
     Turn,
@@ -125,7 +128,7 @@ async def to_the_end(conversation: anthropic.Conversation, choices: list[tuple[b
             await conversation.resume(given)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(turns=turns, choices=decisions, stream=st.booleans(), forbidden=st.booleans())
 def test_any_course_of_programs_leaves_a_transcript_that_the_vendor_takes(
     world: Any, turns: list[Any], choices: list[Any], stream: bool, forbidden: bool
@@ -157,7 +160,7 @@ def test_any_course_of_programs_leaves_a_transcript_that_the_vendor_takes(
     assert conversation.status in ("finished", "ready")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(waves=turns, choices=decisions, stream=st.booleans())
 def test_any_course_of_the_vendors_programs_leaves_one_too(
     world: Any, waves: list[Any], choices: list[Any], stream: bool
@@ -187,3 +190,56 @@ def test_any_course_of_the_vendors_programs_leaves_one_too(
         conversation = ended.reply
     assert wire.refusals == []
     assert conversation.status in ("finished", "ready")
+
+
+QUERIES = [
+    "return 1",
+    "return await tools.query({ sql: 'a' })",
+    "return await Promise.all(['a', 'b'].map((sql) => tools.query({ sql })))",
+    "try { await tools.query({ sql: 'bad' }) } catch (e) { return await tools.query({ sql: e.code }) }",
+    "return [await tools.write({ n: 1 }), await tools.query({ sql: 'c' })]",
+    "await tools.query({ sql: 'd' }); throw new Error('no')",
+    "tools.query({ sql: 'left behind' }); return 2",
+    "await new Promise(() => {})",
+    "const = ;",
+]
+PLAIN: Block = {"name": "plain", "input_schema": {"type": "object"}}
+asked = st.one_of(
+    st.sampled_from(QUERIES).map(lambda code: ("program", code)),
+    st.just(("call", ("plain", {}))),
+    st.sampled_from([{}, {"code": "return 2"}]).map(lambda given: ("odd", given)),
+)
+exchanges = st.lists(
+    st.tuples(st.lists(asked, max_size=3), st.sampled_from(["", "", "", "max_tokens", "refusal"])), max_size=4
+)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=exchanges, stream=st.booleans(), asks=st.booleans())
+def test_any_course_of_the_hosted_form_is_sound_for_the_application_and_for_the_model(
+    world: Any, said: list[Any], stream: bool, asks: bool
+) -> None:
+    portal, wire, client, sandbox = world
+    script = Scripted()
+    wire.turns.clear()
+    for uses, stop in said:
+        own = any(kind == "call" for kind, _ in uses)  # cut off, these would be the application's to mend
+        wire.play(Turn([text("so"), *script.blocks(uses)], "" if own else stop))
+    wire.play(*[[text("done")]] * 9)
+
+    def answer(call: Any) -> Any:
+        return {"is_error": True, "content": "bad"} if call.input.get("sql") == "bad" else json.dumps([call.input])
+
+    async def course() -> Application:
+        policy = Policy([ask("write")] if asks else [])
+        async with Executor(ready(), sandbox=sandbox, policy=policy, limits=LIMITS) as executor:
+            local = anthropic.local(client, executor)
+            application = Application(local, [CODE, QUERY, PLAIN], answer, stream=stream)
+            await application.ask("go")
+            await application.ask("and?")
+            return application
+
+    application = portal.call(course)
+    assert wire.refusals == []
+    check_messages(application.messages, {})
+    assert programs(application.messages) == {}
