@@ -234,6 +234,8 @@ class Grants:
     expires_s: float = 86_400.0
     _held: list[Grant] = field(default_factory=list[Grant], init=False)
     _known: dict[str, dict[str | None, str]] = field(default_factory=dict[str, dict[str | None, str]], init=False)
+    _unsaved: list[Grant] = field(default_factory=list[Grant], init=False)
+    _voided: list[Grant] = field(default_factory=list[Grant], init=False)
 
     def add(
         self,
@@ -269,8 +271,21 @@ class Grants:
             until=until,
         )
         self._held.append(grant)
+        if scope == "tool":
+            self._unsaved.append(grant)
         self.remember(request)
         return grant
+
+    def hold(self, grant: Grant) -> None:
+        """Keep a grant that was given before: to a run that is loaded, or in another process."""
+        if grant not in self._held:
+            self._held.append(grant)
+
+    def changes(self) -> tuple[list[Grant], list[Grant]]:
+        """What was given for a tool here, and what was voided, since somebody asked last: to be kept for others."""
+        given, self._unsaved = self._unsaved, []
+        voided, self._voided = self._voided, []
+        return given, voided
 
     def remember(self, request: ApprovalRequest) -> None:
         """Keep which definition somebody said yes to, so that `changed` can tell."""
@@ -294,6 +309,7 @@ class Grants:
             if (grant.tool, grant.server_identity) == (tool, server_identity)
             and grant.definition_digest != definition_digest
         ]
+        self._voided += void
         self._held = [grant for grant in self._held if grant.until > now and grant not in void]
         fitting = [
             grant

@@ -1,4 +1,4 @@
-"""The clocks of one run: its timers, and its wall clock, which stands while only people are waited for."""
+"""The clocks of a run: what a program is told, and the wall clock, which stands while only people are waited for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 import time
 
 import anyio
-
-from sandbox import Fired, Wave
 
 
 def now_ms() -> float:
@@ -23,11 +21,16 @@ class WallClock:
         scope: To be entered round all that the clock bounds.
     """
 
-    def __init__(self, wall_s: float) -> None:
-        self.spent_s = 0.0
+    def __init__(self, wall_s: float, spent_s: float = 0.0) -> None:
+        self.spent_s = spent_s
         self.scope = anyio.CancelScope()
         self._wall_s = wall_s
         self._since: float | None = None
+
+    @property
+    def total_s(self) -> float:
+        """With the stretch that runs now."""
+        return self.spent_s + (0.0 if self._since is None else anyio.current_time() - self._since)
 
     @property
     def deadline(self) -> float:
@@ -45,44 +48,3 @@ class WallClock:
         if self._since is not None:
             self.spent_s += anyio.current_time() - self._since
             self._since, self.scope.deadline = None, math.inf
-
-
-class Timers:
-    """The timers of one run that have not fired; times are the event loop's.
-
-    Attributes:
-        made: How many there ever were.
-    """
-
-    def __init__(self) -> None:
-        self.made = 0
-        self._due: dict[int, float] = {}
-
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def take(self, wave: Wave) -> None:
-        """New ones and given-up ones; often a wave brings both of one timer."""
-        for timer in wave.timers:
-            self.made += 1
-            self._due[timer.id] = anyio.current_time() + timer.ms / 1000
-        for cleared in wave.cleared:
-            self._due.pop(cleared, None)
-
-    def fire(self) -> list[Fired]:
-        """Those that are due, in order of time, then id; they are forgotten."""
-        if not self._due:
-            return []
-        now = anyio.current_time()
-        due = sorted((at, number) for number, at in self._due.items() if at <= now)
-        for _, number in due:
-            del self._due[number]
-        return [Fired(number) for _, number in due]
-
-    def first(self) -> float:
-        """When the first is due; infinity where there is none."""
-        return min(self._due.values(), default=math.inf)
-
-    def clear(self) -> None:
-        """Forget them all."""
-        self._due.clear()

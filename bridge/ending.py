@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
+from bridge.approval import ApprovalRequest
 from bridge.calls import CallState
+from bridge.journal import Ended
 from bridge.ledger import Traffic
-from bridge.results import CallRow, Failure, Result, Status, decode_value, finish
+from bridge.results import CallRow, Failure, PendingCall, Result, Status, decode_value, finish
+from bridge.state import RunState
+from bridge.tools import Catalog
 from sandbox import Death, LimitName, Limits, Notice, Returned, Threw, Usage
-
-if TYPE_CHECKING:
-    from bridge.run import Run
 
 _KEPT_CODES: Final = frozenset(("invalid_arguments", "unknown_tool", "denied", "expired"))
 _FAILED: Final = frozenset(("failed", "denied", "invalid", "unknown_tool", "timeout", "unknown", "expired"))
@@ -40,9 +42,9 @@ def returned(end: Returned) -> Ending:
     return Ending(status="completed", value=bytes(end.value), by_program=True)
 
 
-def threw(end: Threw, run: Run) -> Ending:
+def threw(end: Threw, state: RunState) -> Ending:
     """The program threw, or could not be prepared."""
-    call = run.calls.get(end.call)
+    call = state.calls.get(end.call)
     code, message, line, column = end.code, end.message, end.line, end.column
     if end.tool and call is not None and call.error_code:  # what the host knows of a call stands above a claim
         code, message, line, column = error_code(call), call.error_message, call.line, call.column
@@ -52,9 +54,10 @@ def threw(end: Threw, run: Run) -> Ending:
     return Ending(status="failed", failure=failure, by_program=True)
 
 
-def stalled(run: Run, awaits: list[int]) -> Ending:
+def stalled(state: RunState) -> Ending:
     """Nothing can run any more and nothing is outstanding."""
-    last = max((call.line for call in run.calls.values()), default=0)
+    last = max((call.line for call in state.calls.values()), default=0)
+    awaits = state.awaits
     candidates = sorted({line for line in awaits if line >= last}) or sorted(set(awaits))
     where = f" at line {candidates[0]}" if len(candidates) == 1 else ""
     if len(candidates) > 1:
@@ -68,9 +71,9 @@ def stalled(run: Run, awaits: list[int]) -> Ending:
     )
 
 
-def exceeded(limit: LimitName, message: str, run: Run) -> Ending:
+def exceeded(limit: LimitName, message: str, state: RunState) -> Ending:
     """A limit of the host ended it."""
-    last = max(run.calls.values(), key=lambda call: call.number, default=None)
+    last = max(state.calls.values(), key=lambda call: call.number, default=None)
     hints: dict[str, str] = {
         "calls": "ask for more in one call (filters, pages, lists of ids), or stop earlier",
         "timers": "clear timers that are not needed, or wait in one sleep(ms)",
@@ -84,7 +87,7 @@ def exceeded(limit: LimitName, message: str, run: Run) -> Ending:
     return _failed("limit", f"{message} ({limit})", limit=limit, line=line, hint=hint, status="exceeded")
 
 
-def died(death: Death, limits: Limits, run: Run) -> Ending:
+def died(death: Death, limits: Limits, state: RunState) -> Ending:
     """The worker ended without an answer."""
     if death.outcome == "exceeded" and death.limit is not None:
         spent = {
@@ -92,7 +95,7 @@ def died(death: Death, limits: Limits, run: Run) -> Ending:
             "memory_bytes": f"the program needed more than {limits.memory_bytes >> 20:,} MiB of memory",
             "wall_s": f"the run took more than {limits.wall_s:g} s",
         }
-        return exceeded(death.limit, spent[death.limit], run)
+        return exceeded(death.limit, spent[death.limit], state)
     if death.outcome == "cancelled":
         return cancelled()
     if death.outcome == "violation":
@@ -118,7 +121,7 @@ def cancelled() -> Ending:
 
 def stopped(call: CallState, reason: str) -> Ending:
     """A person denied a call and ended the run with it."""
-    message = f"{call.entry.name} was denied and the run was ended: {reason}"
+    message = f"{call.tool} was denied and the run was ended: {reason}"
     return _failed("denied", message, line=call.line or None, hint="do not look for another way to the same end; ask")
 
 
@@ -143,7 +146,7 @@ def error_code(call: CallState) -> str:
 def brief(call: CallState) -> str:
     """One line on what a call did."""
     arguments = call.made if call.executed is None else msgspec.json.encode(call.executed)
-    return f"{call.entry.name}({short(bytes(arguments))}) {call.outcome or call.stage}"
+    return f"{call.tool}({short(bytes(arguments))}) {call.outcome or call.stage}"
 
 
 def short(text: bytes, length: int = 80) -> str:
@@ -155,63 +158,77 @@ def short(text: bytes, length: int = 80) -> str:
 # ---- from a run to its result -------------------------------------------------------------------------------------
 
 
-def result(run: Run) -> Result:
-    """What a finished run comes back with."""
-    end = run.end or cancelled()
-    notices = [*run.output.notices, *(notice for call in run.calls.values() for notice in call.notices)]
-    if end.status == "completed":
-        end = _unheard(run) or end
-        notices += _about_calls(run) + _about_value(run, end)
-    return assemble(run, end, notices)
+def truth(state: RunState, end: Ending) -> Ending:
+    """The outcome as it is to be told: a call that failed with nobody listening makes the run failed."""
+    return (_unheard(state) or end) if end.status == "completed" else end
 
 
-def paused(run: Run) -> Result:
-    """What `run()` returns when it must pause."""
-    notices = [*run.output.notices, *(notice for call in run.calls.values() for notice in call.notices)]
-    return assemble(run, Ending(status="paused"), notices)
+def result(state: RunState, catalog: Catalog | None = None) -> Result:
+    """What a finished run comes back with; without a catalog its ledger knows of no definitions."""
+    ended = state.ended
+    assert ended is not None, "only a finished run has a result"
+    value = b""
+    if ended.status == "completed" and isinstance(state.program_end, Returned):
+        value = bytes(state.program_end.value)
+    notices = state.notices()
+    if ended.by_program and isinstance(state.program_end, Returned):
+        notices += _about_calls(state, ended)
+    if ended.status == "completed":
+        notices += _about_value(state, value)
+    return assemble(state, ended, catalog, value=value, notices=notices)
 
 
-def assemble(run: Run, end: Ending, notices: list[Notice]) -> Result:
+def assemble(
+    state: RunState,
+    ended: Ended,
+    catalog: Catalog | None,
+    *,
+    value: bytes = b"",
+    notices: Sequence[Notice],
+    pending: Sequence[PendingCall] = (),
+    approvals: Sequence[ApprovalRequest] = (),
+) -> Result:
     """All parts of a `Result`."""
-    calls = list(run.calls.values())
+    calls = list(state.calls.values())
+    program = state.began.program
     usage = Usage(
-        cpu_s=run.cpu_s,
-        wall_s=run.wall_spent_s,
-        memory_bytes=run.memory_bytes,
-        source_bytes=len(run.program.encode("utf-8", "replace")),
+        cpu_s=ended.cpu_s,
+        wall_s=ended.wall_s,
+        memory_bytes=ended.memory_bytes,
+        source_bytes=len(program.encode("utf-8", "replace")),
         calls=len(calls),
-        in_flight=run.most_in_flight,
-        timers=run.timers.made,
+        in_flight=ended.in_flight,
+        timers=state.timers_made,
         call_s=max((call.duration_s for call in calls), default=0.0),
-        expires_s=run.people.longest_wait_s,
+        expires_s=state.longest_wait_s,
         argument_bytes=max((len(bytes(call.made)) for call in calls), default=0),
         reply_bytes=max((len(call.text) for call in calls), default=0),
-        value_bytes=len(end.value),
-        log_bytes=sum(len(line.message.encode("utf-8", "replace")) for line in run.output.logs),
-        frame_bytes=run.largest_frame,
+        value_bytes=len(value),
+        log_bytes=sum(len(line.message.encode("utf-8", "replace")) for line in state.output.logs),
+        frame_bytes=ended.frame_bytes,
     )
     return finish(
-        status=end.status,
-        value_json=end.value or None,
-        emitted=run.output.emitted,
-        images=run.output.images,
-        logs=run.output.logs,
-        dropped_logs=run.output.dropped_logs,
-        failure=end.failure,
+        status=ended.status,
+        value_json=value or None,
+        emitted=state.output.emitted,
+        images=state.output.images,
+        logs=state.output.logs,
+        dropped_logs=state.output.dropped_logs,
+        failure=ended.failure,
         notices=notices,
         rows=[row(call) for call in calls],
         usage=usage,
-        limits=run.limits,
-        program=run.program,
-        run_id=run.id,
-        pending=run.pending,
-        approvals=run.approvals,
-        handle=None if end.status == "paused" else run.id,  # of a run that goes on nothing is kept yet
+        limits=state.limits,
+        program=program,
+        run_id=state.id,
+        pending=pending,
+        approvals=approvals,
+        handle=None if ended.status == "paused" else state.id,  # of a run that goes on nothing is kept yet
         traffic=Traffic(
-            catalog=run.gate.catalog,
+            catalog=catalog,
             replies={call.id: call.text for call in calls if call.text},
-            levels={call.id: run.levels.of[call.number] for call in calls},
-            cap_bytes=run.limits.output_bytes,
+            levels={call.id: state.levels.of[call.number] for call in calls},
+            cap_bytes=state.limits.output_bytes,
         ),
     )
 
@@ -220,15 +237,15 @@ def row(call: CallState) -> CallRow:
     """A call as a row of the result."""
     return CallRow(
         id=call.id,
-        tool=call.entry.name,
-        arguments=call.executed if call.checked is not None else _as_made(call),
-        decision=call.verdict or (call.decision.kind if call.decision else ""),
+        tool=call.tool,
+        arguments=call.executed if call.is_checked else _as_made(call),
+        decision=call.verdict or call.decision,
         outcome=call.outcome or ("waiting" if call.stage in ("asked", "client") else "cancelled"),
         started=call.started,
         duration_s=call.duration_s,
         argument_bytes=len(bytes(call.made)),
         reply_bytes=len(call.text),
-        reused=False,
+        reused=call.reused,
         line=call.line or None,
         error=f"{call.error_code}: {call.error_message}" if call.error_code else "",
         preview=short(call.text) if call.text else "",
@@ -243,14 +260,14 @@ def _as_made(call: CallState) -> Any:
         return None
 
 
-def _unheard(run: Run) -> Ending | None:
+def _unheard(state: RunState) -> Ending | None:
     """A call that failed with nobody listening makes the run failed: nobody must read success."""
-    for call in run.calls.values():
-        if call.outcome in _FAILED and call.number not in run.heard:
+    for call in state.calls.values():
+        if call.outcome in _FAILED and call.number not in state.heard:
             failure = Failure(
                 code=error_code(call),
                 name="ToolError",
-                message=f"{call.entry.name}: {call.error_message} (the call was not awaited, and it failed)",
+                message=f"{call.tool}: {call.error_message} (the call was not awaited, and it failed)",
                 line=call.line or None,
                 column=call.column or None,
                 limit=None,
@@ -260,31 +277,29 @@ def _unheard(run: Run) -> Ending | None:
     return None
 
 
-def _about_calls(run: Run) -> list[Notice]:
+def _about_calls(state: RunState, ended: Ended) -> list[Notice]:
     notices: list[Notice] = []
-    calls = run.calls.values()
-    left = [call for call in calls if call.number in run.left_behind]
+    calls = state.calls.values()
+    left = [call for call in calls if call.number in ended.left_behind]
     if left:
-        what = ", ".join(f"{call.entry.name} (line {call.line}): {call.outcome}" for call in left[:10])
+        what = ", ".join(f"{call.tool} (line {call.line}): {call.outcome}" for call in left[:10])
         more = f" and {len(left) - 10} more" if len(left) > 10 else ""
         text = f"{len(left)} call(s) were not awaited when the program ended: {what}{more}; write `await`"
         notices.append(Notice("unawaited_calls", text, left[0].line or None))
-    failed = [call for call in calls if call.outcome in _FAILED and call.number in run.heard]
+    failed = [call for call in calls if call.outcome in _FAILED and call.number in state.heard]
     if failed:
-        what = "; ".join(f"{call.entry.name}: {call.error_message[:200]}" for call in failed[:5])
-        text = f"{len(failed)} of {len(run.calls)} call(s) failed and the program went on: {what}"
+        what = "; ".join(f"{call.tool}: {call.error_message[:200]}" for call in failed[:5])
+        text = f"{len(failed)} of {len(state.calls)} call(s) failed and the program went on: {what}"
         notices.append(Notice("tool_errors_caught", text, failed[0].line or None))
     return notices
 
 
-def _about_value(run: Run, end: Ending) -> list[Notice]:
-    if end.status != "completed":
-        return []
-    if not end.value and run.output.nothing:
+def _about_value(state: RunState, value: bytes) -> list[Notice]:
+    if not value and state.output.nothing:
         return [Notice("no_value", "the program ended without a value: return what you found, or call text()")]
-    if end.value[:2] in (b'"{', b'"['):
+    if value[:2] in (b'"{', b'"['):
         try:
-            json.loads(decode_value(end.value))
+            json.loads(decode_value(value))
         except (ValueError, RecursionError):
             return []
         return [Notice("string_was_json", "the value is JSON text: return the value itself, without JSON.stringify")]

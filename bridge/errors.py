@@ -4,7 +4,9 @@
     ├── CatalogError             tools that cannot stand together: collisions, bad names, bad schemas
     ├── ConfigurationError       a file or option that cannot be used; names file, key and line
     ├── ServerUnavailable        an MCP server that was declared required did not start
-    └── StateError               a state, run or verdict that cannot be used (unknown, finished, used twice)
+    ├── StateError               a state, run or verdict that cannot be used (unknown, finished, used twice)
+    └── Diverged                 a replay did something else than its journal says
+        └── EngineChanged        ... and it began on another build of engine, flags or realm
     ToolError                    what a tool raises and a program catches
 
 How a program fails is never an exception: it is a `Result`.
@@ -47,6 +49,27 @@ class ServerUnavailable(BridgeError):
 
 class StateError(BridgeError):
     """A run, state or verdict that cannot be used."""
+
+
+class Diverged(BridgeError):
+    """A replayed program did something else than it did before; nothing was executed after that.
+
+    Attributes:
+        recorded, now: Both sides, a line each.
+        line: Of the model's text; 0 where that is unknown.
+        wave: Which wave, from 0.
+    """
+
+    def __init__(self, text: str, *, recorded: str, now: str, line: int, wave: int) -> None:
+        super().__init__(text)
+        self.recorded = recorded
+        self.now = now
+        self.line = line
+        self.wave = wave
+
+
+class EngineChanged(Diverged):
+    """The run began on another build, and this one does not agree with it to the end."""
 
 
 class ToolError(Exception):

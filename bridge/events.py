@@ -1,13 +1,17 @@
-"""What happens in a run, as typed events, in order."""
+"""What happens in a run, as typed events, in order: another reading of its journal, for applications."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import anyio
+from bridge import journal
+
+if TYPE_CHECKING:
+    from bridge.calls import CallState
+    from bridge.state import RunState
 
 log: Final = logging.getLogger("sandbridge")
 
@@ -23,7 +27,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramStarted(Event):
-    """A worker has the program."""
+    """The run began."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,41 +74,39 @@ class Finished(Event):
     status: str
 
 
-class History:
-    """The events of one run from its beginning, for any number of readers."""
+def of(record: journal.Record, state: RunState) -> Iterator[Event]:
+    """The events that a record of a run stands for; `state` is the run's, with the record taken in."""
+    match record:
+        case journal.Began():
+            yield ProgramStarted(run_id=state.id)
+        case journal.Waved(wave=wave) if wave.text:
+            for piece in wave.text:
+                yield TextEmitted(run_id=state.id, text=piece)
+        case journal.Decided(stage="asked") | journal.Redefined():
+            call = state.calls[record.call]
+            yield ApprovalAsked(**_naming(state, call), line=call.line)
+        case journal.Sent():
+            call = state.calls[record.call]
+            yield CallStarted(**_naming(state, call), line=call.line)
+        case journal.CameBack():
+            call = state.calls[record.call]
+            yield CallFinished(**_naming(state, call), outcome=record.outcome, duration_s=record.duration_s)
+        case journal.Rested():
+            yield Paused(run_id=state.id)
+        case journal.Ended():
+            yield Finished(run_id=state.id, status=record.status)
+        case _:
+            pass
 
-    def __init__(self, listener: Callable[[Event], None] | None) -> None:
-        self._events: list[Event] = []
-        self._listener = listener
-        self._changed: anyio.Event | None = None  # made when somebody waits for a change
-        self._over = False
 
-    def add(self, event: Event) -> None:
-        """Record an event and tell who listens; a listener that raises is logged."""
-        self._events.append(event)
-        self._over = isinstance(event, Finished)
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
-        if self._listener is not None:
-            try:
-                self._listener(event)
-            except Exception:
-                log.exception("on_event failed in run %s at %s", event.run_id, type(event).__name__)
+def _naming(state: RunState, call: CallState) -> dict[str, str]:
+    return {"run_id": state.id, "call_id": call.id, "parent": state.id, "tool": call.tool}
 
-    async def change(self) -> None:
-        """Wait for the next event."""
-        if self._changed is None:
-            self._changed = anyio.Event()
-        await self._changed.wait()
 
-    async def read(self) -> AsyncGenerator[Event]:
-        """Every event in order, until the run is finished."""
-        seen = 0
-        while True:
-            while seen < len(self._events):
-                seen += 1
-                yield self._events[seen - 1]
-            if self._over:
-                return
-            await self.change()
+def tell(listener: Callable[[Event], None], record: journal.Record, state: RunState) -> None:
+    """Give a record's events to a listener; one that raises is logged."""
+    for event in of(record, state):
+        try:
+            listener(event)
+        except Exception:
+            log.exception("on_event failed in run %s at %s", event.run_id, type(event).__name__)

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import secrets
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+import copy
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.from_thread
 
-from bridge import ending, replies
 from bridge.approval import Approver, Grants
-from bridge.errors import CatalogError, StateError, ToolError
-from bridge.gate import Gate, usable
+from bridge.errors import StateError
+from bridge.keeping import Keeper
+from bridge.offer import Offer, checked_arguments
 from bridge.policy import Policy
+from bridge.replies import inputs_text
+from bridge.roster import KEPT_RUNS, Order, Roster
 from bridge.run import Run
-from bridge.tools import Catalog, Entry, Tool
-from sandbox import Limits, Notice, Sandbox
+from bridge.tools import Caller, Catalog, Tool
+from sandbox import Call, Limits, Notice, Sandbox
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
-    from typing_extensions import TypeIs
 
     from bridge.events import Event
     from bridge.mcp import Server
     from bridge.results import Result
 
-KEPT_RUNS: Final = 100  # finished runs whose whole result `fetch` still has
-KEPT_BYTES: Final = 64 << 20  # of their values together
+HIBERNATE_AFTER_S: Final = 30.0
 
 
 class Executor:
@@ -44,9 +43,15 @@ class Executor:
         limits: Bounds of every run; a run may lower them.
         sandbox: An open `Sandbox` to share, or None for one of its own.
         on_event: Called with every event of every run, in the loop's thread; must not block.
+        store: Where runs are kept: `sqlite:///runs.db`, `postgresql://...` or `memory`. None: a run ends with its
+            process, unless it is dumped.
+        key: Authenticates states where there is no store; of several the first signs and all are accepted.
+        audience: Who may load a state: executors that name the same.
+        hibernate_after_s: Seconds after which a paused run gives its worker back.
 
     Raises:
         CatalogError: At construction, when tools cannot stand together.
+        ConfigurationError: A key that can be guessed; on entering, a store that cannot be used.
     """
 
     def __init__(
@@ -58,10 +63,12 @@ class Executor:
         limits: Limits | None = None,
         sandbox: Sandbox | None = None,
         on_event: Callable[[Event], None] | None = None,
+        store: str | None = None,
+        key: bytes | str | Sequence[bytes | str] | None = None,
+        audience: str = "sandbridge",
+        hibernate_after_s: float = HIBERNATE_AFTER_S,
     ) -> None:
         given = checked_arguments(tools, policy, approver, limits)
-        self.servers: list[Server] = [tool for tool in given if is_server(tool)]
-        self._given = given
         self.policy = policy or Policy()
         self.approver = approver
         self.limits = limits or (sandbox.limits if sandbox else Limits())
@@ -69,15 +76,18 @@ class Executor:
         self.on_event = on_event
         self._own = sandbox is None
         self.sandbox = sandbox or Sandbox(limits=self.limits)
-        self._catalog = Catalog(
-            [tool for tool in given if not is_server(tool)], [server.name for server in self.servers]
+        self._offer = Offer(given, self.policy, self.grants)
+        self._keeper = Keeper(store, key, audience)
+        self._roster = Roster(
+            self.sandbox,
+            self._offer,
+            self._keeper,
+            limits=self.limits,
+            grants=self.grants,
+            approver=approver,
+            on_event=on_event,
+            hibernate_after_s=hibernate_after_s,
         )
-        self._gate: Gate | None = None
-        self._versions: tuple[int, ...] = ()
-        self._warnings: dict[str, list[str]] = {}
-        self._runs: dict[str, Run] = {}
-        self._kept: OrderedDict[str, Result] = OrderedDict()
-        self._kept_bytes = 0
         self._tasks: TaskGroup | None = None
         self._open = False
         self._sync: ExitStack | None = None
@@ -94,8 +104,12 @@ class Executor:
         try:
             if self._own:
                 await self.sandbox.__aenter__()
+            await self._keeper.open()
             self._tasks = await anyio.create_task_group().__aenter__()
-            await self._start_servers(self._tasks)
+            if self._keeper.store is not None:
+                self._tasks.start_soon(self._keeper.renewing)
+            await self._offer.start(self._tasks)
+            self._roster.tasks = self._tasks
         except BaseException:
             await self._shut()
             raise
@@ -104,35 +118,21 @@ class Executor:
     async def __aexit__(self, *_: object) -> None:
         await self._shut()
 
-    async def _start_servers(self, tasks: TaskGroup) -> None:
-        refused: list[Exception] = []
-
-        async def start(server: Server) -> None:
-            try:
-                await server.start(tasks)
-            except Exception as error:  # noqa: BLE001  handed to whoever enters the executor, in no group
-                refused.append(error)
-
-        async with anyio.create_task_group() as starting:
-            for server in self.servers:
-                starting.start_soon(start, server)
-        if refused:
-            raise refused[0]
-
     async def _shut(self) -> None:
         """Leave nothing behind, whatever the reason; what the block raised goes on as it is, in no group."""
-        tasks, self._tasks = self._tasks, None
+        tasks, self._tasks, self._roster.tasks = self._tasks, None, None
         try:
             if tasks is not None:
                 with anyio.CancelScope(shield=True):
-                    for run in list(self._runs.values()):
-                        await run.cancel()
-                    for server in self.servers:
-                        await server.stop()
+                    await self._roster.put_down()
+                    await self._offer.stop()
                 tasks.cancel_scope.cancel()
                 await tasks.__aexit__(None, None, None)
         finally:
             self._open = False
+            self._roster.runs.clear()
+            with anyio.CancelScope(shield=True):
+                await self._keeper.close()
             if self._own:
                 await self.sandbox.__aexit__(None, None, None)
 
@@ -158,27 +158,40 @@ class Executor:
     # ---- what a model is told ---------------------------------------------------------------------------------------
 
     @property
+    def servers(self) -> list[Server]:
+        """The MCP servers among its tools."""
+        return self._offer.servers
+
+    @property
     def catalog(self) -> Catalog:
         """The tools of the next run, in their order; servers' tools once the executor is open."""
-        return self._current().catalog
+        return self._offer.gate().catalog
 
     @property
     def warnings(self) -> list[str]:
         """What an operator should know of the catalog: renamed and dropped tools, servers that are down."""
-        found = list(self.catalog.warnings)
-        for server in self.servers:
-            if server.error:
-                found.append(f"server {server.name} is down: {server.error}")
-            found += [f"server {server.name}: {warning}" for warning in server.warnings]
-            found += self._warnings.get(server.name, [])
-        unmatched = self.policy.unmatched(entry.name for entry in self.catalog.entries)
-        return found + [f"a rule matches no tool: {pattern}" for pattern in unmatched]
+        return self._offer.warnings()
 
     def instructions(self) -> str:
         """For the model: how to write a program, and the declarations of the catalog."""
         from bridge.declarations import instructions
 
         return instructions(self.catalog)
+
+    def with_tools(self, tools: Iterable[Tool | Callable[..., Any]], *, alone: bool = False) -> Executor:
+        """This executor, open as it is, with more tools after its own: for requests that bring tools along.
+
+        Args:
+            tools: As at construction.
+            alone: In place of its own.
+
+        Raises:
+            CatalogError: They cannot stand beside its own.
+        """
+        other = copy.copy(self)
+        other._offer = self._offer.beside(tools, alone=alone)  # noqa: SLF001  its own
+        other._roster = self._roster.with_offer(other._offer)  # noqa: SLF001
+        return other
 
     # ---- runs -----------------------------------------------------------------------------------------------------
 
@@ -196,9 +209,7 @@ class Executor:
             SandboxError: V8 or the walls are not there.
         """
         run = await self.start(program, **options)
-        if run.result is not None:
-            return run.result
-        return ending.paused(run)
+        return run.result if run.result is not None else run.paused_result()
 
     async def start(
         self,
@@ -209,6 +220,7 @@ class Executor:
         seed: int | None = None,
         context: Any = None,
         on_event: Callable[[Event], None] | None = None,
+        reuse: str | None = None,
     ) -> Run:
         """Start a program and return at its first pause or at its end.
 
@@ -219,48 +231,83 @@ class Executor:
             seed: Of `Math.random` and `crypto.randomUUID`; random when None.
             context: Any object of yours; a tool finds it in `ToolContext.caller_context`.
             on_event: In place of the executor's.
+            reuse: Id of an earlier run, whose completed calls it takes over: same tool, same arguments, in order of
+                occurrence, except of `volatile` tools.
 
         Raises:
+            StateError: No run of that id is known (any more).
             TypeError: `inputs` has no JSON form.
             ValueError: `inputs` is more than half of what one message to the worker may hold.
         """
         if not isinstance(program, str):  # pyright: ignore[reportUnnecessaryIsInstance]  what a model left out
             raise TypeError(f"a program is the text that the model wrote (str), not {type(program).__name__}")
-        if self._tasks is None:
-            raise StateError("enter the executor first: `async with Executor(...) as executor`")
-        (given, changed), room = json_text(inputs), self.sandbox.limits.frame_bytes // 2
+        (given, changed), room = inputs_text(inputs), self.sandbox.limits.frame_bytes // 2
         if len(given) > room:
             text = f"inputs are {len(given):,} bytes of JSON text, more than {room:,} (half of frame_bytes)"
             raise ValueError(f"{text}: let a tool return what the program needs of it")
-        run = Run(
-            run_id=secrets.token_hex(8),
-            program=program,
-            inputs=given,
-            seed=secrets.randbits(32) if seed is None else seed & 0xFFFFFFFF,
-            limits=self.limits if limits is None else self.limits.lowered(limits),
-            sandbox=self.sandbox,
-            gate=self._current(),
-            approver=self.approver,
-            context=context,
-            live=self._live,
-            on_event=on_event or self.on_event,
+        text = f"{changed} integer(s) beyond 2^53 in inputs were delivered as strings"
+        return await self._roster.begin(
+            Order(
+                program=program,
+                inputs=given,
+                limits=limits,
+                seed=seed,
+                notices=(Notice("big_integers", text),) if changed else (),
+                reuse=reuse,
+                context=context,
+                on_event=on_event,
+            )
         )
-        for server in self.servers:
-            if server.error:  # why it is down is for the operator: `tools` and `doctor` say it
-                run.output.notices.append(
-                    Notice("server_down", f"the server {server.name} is down, so its tools are missing")
-                )
-        if changed:
-            text = f"{changed} integer(s) beyond 2^53 in inputs were delivered as strings"
-            run.output.notices.append(Notice("big_integers", text))
-        self._runs[run.id] = run
-        self._tasks.start_soon(self._drive, run)
-        await run.settled()
-        return run
+
+    async def start_calls(
+        self,
+        calls: Sequence[Call],
+        *,
+        caller: Caller = "direct",
+        program: str = "",
+        limits: Limits | None = None,
+        context: Any = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Run:
+        """Make calls that no program of ours made, together, through the same gate; returns as `start` does.
+
+        Args:
+            calls: Numbered from 1, of tools in the catalog; `bridge.direct` makes them of plain data and checks them.
+            caller: Who made them: the model itself, or a program that somebody else runs.
+            program: The text of that program, for those who approve.
+            limits, context, on_event: As for `start`.
+        """
+        return await self._roster.begin(
+            Order(
+                program=program,
+                limits=limits,
+                calls=tuple(calls),
+                caller=caller,
+                context=context,
+                on_event=on_event,
+            )
+        )
+
+    async def load(self, state: str, *, context: Any = None, on_event: Callable[[Event], None] | None = None) -> Run:
+        """Go on with a run from its state, in this or another process; with a store also from its id.
+
+        What waits for people or the application comes back paused. A run whose process died is driven on, to its next
+        pause or its end: no completed call is sent again, and one that was sent and not heard of is sent again only if
+        its tool is idempotent; else the program gets `unknown_outcome`.
+
+        Args:
+            state: What `Run.dump` gave; or, with a store, a run's id, once nobody drives it.
+            context, on_event: As for `start`.
+
+        Raises:
+            StateError: Tampered with, for another audience, expired, used already, finished, driven by somebody.
+            Diverged: The program did something else than its journal says.
+        """
+        return await self._roster.load(state, context, on_event)
 
     async def resume(self, run_id: str, answers: dict[str, Any]) -> Run:
         """`Run.resume` by id, for a run that paused in this executor."""
-        run = self._runs.get(run_id)
+        run = self._roster.runs.get(run_id)
         if run is None:
             raise StateError(f"no paused run {run_id} here: it is finished, or belongs to another executor")
         return await run.resume(answers)
@@ -271,8 +318,9 @@ class Executor:
         Raises:
             StateError: Nothing is kept under it (any more).
         """
-        if handle in self._kept:
-            return self._kept[handle].value
+        run = self._roster.kept(handle)
+        if run is not None and run.result is not None:
+            return run.result.value
         for server in self.servers:
             blob = server.blobs.get(handle)
             if blob is not None:
@@ -300,72 +348,3 @@ class Executor:
         if self._portal is None:
             raise StateError("open the executor first: `with Executor(...) as executor`")
         return self._portal.call(function, *arguments)
-
-    async def _drive(self, run: Run) -> None:
-        try:
-            await run.drive()
-        finally:
-            self._runs.pop(run.id, None)
-            if run.result is not None:
-                self._keep(run.id, run.result)
-
-    def _keep(self, handle: str, result: Result) -> None:
-        self._kept[handle] = result
-        self._kept_bytes += result.usage.value_bytes
-        while len(self._kept) > KEPT_RUNS or self._kept_bytes > KEPT_BYTES:
-            _, dropped = self._kept.popitem(last=False)
-            self._kept_bytes -= dropped.usage.value_bytes
-
-    def _current(self) -> Gate:
-        """The gate of the next run: rebuilt when a server changed its list; a run keeps the one it started with."""
-        versions = tuple(server.version for server in self.servers)
-        if self._gate is None or versions != self._versions:
-            if self.servers:
-                tools: list[Tool | Callable[..., Any]] = []
-                for given in self._given:
-                    if is_server(given):
-                        kept, left_out = usable(given.tools)
-                        tools += kept
-                        self._warnings[given.name] = left_out
-                    else:
-                        tools.append(given)
-                self._catalog = Catalog(tools, [server.name for server in self.servers])
-            self._gate, self._versions = Gate(self._catalog, self.policy, self.grants), versions
-        return self._gate
-
-    def _live(self, entry: Entry) -> Tool | None:
-        """The definition of a tool as its server has it now."""
-        for server in self.servers:
-            if server.name == entry.tool.server:
-                return next((tool for tool in server.tools if tool.name == entry.tool.name), None)
-        return entry.tool
-
-
-def json_text(inputs: Any) -> tuple[bytes, int]:
-    """`inputs` as a program gets them, and how many integers became strings. `TypeError`: they have no JSON form."""
-    try:
-        return replies.digits_kept(replies.encode(inputs))
-    except ToolError:
-        raise TypeError(f"inputs hold a {type(inputs).__name__} that has no JSON form") from None
-
-
-def checked_arguments(tools: Any, policy: Any, approver: Any, limits: Any) -> list[Any]:
-    """The tools as a list; what cannot be meant stops construction, in words."""
-    if isinstance(tools, (Tool, str)) or not isinstance(tools, Iterable):
-        raise TypeError(f"Executor takes a list of tools, not one {type(tools).__name__}: write Executor([...])")
-    for name, value, kind in (("policy", policy, Policy), ("limits", limits, Limits)):
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"Executor({name}=) takes a {kind.__name__}, not a {type(value).__name__}")
-    if approver is not None and not callable(approver):
-        raise TypeError(f"Executor(approver=) takes a function of a list of requests: {type(approver).__name__}")
-    given: list[Any] = list(cast("Iterable[Any]", tools))
-    names = [tool.name for tool in given if is_server(tool)]
-    for name in names:
-        if names.count(name) > 1:
-            raise CatalogError(f"two servers are named {name!r}: rename one, for rules and grants go by the name")
-    return given
-
-
-def is_server(tool: Tool | Server | Callable[..., Any]) -> TypeIs[Server]:
-    """Whether it is an MCP server rather than a tool; asked without importing the SDK."""
-    return hasattr(tool, "start") and hasattr(tool, "tools") and hasattr(tool, "identity")

@@ -1,6 +1,7 @@
 """The one path of every call, whatever its origin: identity, arguments, policy, approval, governor, execution, reply.
 
-`admit` decides and does no I/O; `perform` does the I/O and decides nothing. A run keeps the order between the two.
+`admit` decides and does no I/O; `perform` does the I/O and decides nothing. Both answer with a record for the journal,
+and change nothing themselves. A run keeps the order between the two.
 """
 
 from __future__ import annotations
@@ -10,85 +11,113 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
 import msgspec
+from msgspec import UNSET
 
 from bridge import replies
 from bridge.approval import ApprovalRequest, Grants, digest
-from bridge.calls import CallState, Stage
+from bridge.calls import CallState
 from bridge.errors import HOST_CODES, CatalogError, ToolError
+from bridge.journal import Bound, CameBack, Decided, Outcome, Record, Stage
 from bridge.policy import Policy, decide
-from bridge.results import decode_value
 from bridge.schema import Checker
+from bridge.state import RunState
 from bridge.tools import Caller, Catalog, Entry, Tool, ToolContext
-from sandbox import Call, Limits, Notice, Rejected, Reply, Resolved
+from sandbox import Limits, Notice
 
 log: Final = logging.getLogger("sandbridge")
 DETAILS_BYTES: Final = 100_000  # of an error; more is data, which belongs into a reply
 PROGRESS_CEILING: Final = 10  # a call that reports progress may take this many times its deadline
 
 
-class Gate:
-    """Checks, decides and performs calls against one catalog. Shared by the runs of an executor."""
+@dataclass(slots=True)
+class Flight:
+    """A call that is being executed, for whoever may have to end it."""
 
-    def __init__(self, catalog: Catalog, policy: Policy, grants: Grants) -> None:
+    call: CallState
+    scope: anyio.CancelScope | None = None
+    given_up: bool = False
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more: end its execution."""
+        self.given_up = True
+        if self.scope is not None:
+            self.scope.cancel()
+
+
+class Gate:
+    """Checks, decides and performs calls against one catalog. Shared by the runs of an executor.
+
+    Args:
+        changed: Names of tools that are not what a loaded run was bound to: they are asked about, whatever policy says.
+    """
+
+    def __init__(self, catalog: Catalog, policy: Policy, grants: Grants, changed: Collection[str] = ()) -> None:
         self.catalog = catalog
         self.policy = policy
         self.grants = grants
-        self.names = catalog.realm_names()
+        self.changed = frozenset(changed)
+        self.bound = [bound(entry) for entry in catalog.entries if "programmatic" in entry.tool.callers]
         self._checkers = {entry.name: Checker(entry) for entry in catalog.entries}
 
-    def admit(self, call: CallState, *, run_id: str, caller: Caller = "programmatic") -> None:
-        """Check and decide one call: afterwards its stage is `queued`, `asked`, `client` or `done` (refused)."""
+    def admit(self, call: CallState, *, run_id: str, expires_s: float, caller: Caller = "programmatic") -> list[Record]:
+        """Check and decide one call: where it goes, and its outcome if it is refused."""
+        now = time.time()
         try:
-            given = _read(call.made)
-        except ValueError:
-            refuse(call, "invalid", ToolError("invalid_arguments", "the arguments are no JSON, or nested too deeply"))
-            return
-        try:
-            checked = self._checker(call.entry).arguments(given)
+            given = replies.read(call.made)
+            checked = self._checker(call.owner).arguments(given)
         except ToolError as error:
-            refuse(call, "invalid", error)
-            return
-        call.notices.extend(msgspec.structs.replace(notice, line=call.line or None) for notice in checked.notices)
-        self.judge(call, checked.arguments, run_id=run_id, caller=caller)
-
-    def judge(self, call: CallState, arguments: Any, *, run_id: str, caller: Caller = "programmatic") -> Stage:
-        """Policy and grants on checked arguments, also on those that an approver has edited; the stage it is in now."""
-        call.checked = call.executed = arguments
-        decision = call.decision = decide(self.policy, call.entry.tool, call.entry.path, arguments, caller)
+            return [Decided(call=call.number, at=now, stage="done"), rejected(call, "invalid", error)]
+        except ValueError:
+            error = ToolError("invalid_arguments", "the arguments are no JSON, or nested too deeply")
+            return [Decided(call=call.number, at=now, stage="done"), rejected(call, "invalid", error)]
+        decision = decide(self.policy, call.owner.tool, call.owner.path, checked.arguments, caller)
+        changed = call.tool in self.changed
+        stage: Stage = "client" if call.client_owned else "queued"
         if decision.kind == "deny":
-            refuse(call, "denied", ToolError("denied", f"{call.entry.name} was denied: {decision.reason}"))
-        elif decision.kind == "ask" and not self._granted(call, run_id):
-            call.stage = "asked"
-        else:
-            call.stage = "client" if call.entry.tool.handler is None else "queued"
-        return call.stage
+            stage = "done"
+        elif (decision.kind == "ask" or changed) and not self._granted(call, checked.arguments, run_id):
+            stage = "asked"
+        record = Decided(
+            call=call.number,
+            at=now,
+            stage=stage,
+            kind="ask" if changed and decision.kind == "allow" else decision.kind,
+            reason="its definition has changed since the run began" if changed else decision.reason,
+            checked=checked.arguments,
+            as_made=len(given) == 1 and checked.arguments is given[0],
+            expires_at=now + expires_s if stage in ("asked", "client") else 0.0,
+            notices=tuple(msgspec.structs.replace(notice, line=call.line or None) for notice in checked.notices),
+        )
+        if stage != "done":
+            return [record]
+        return [record, refusal(call, "denied", f"{call.tool} was denied: {decision.reason}")]
 
-    def edited(self, call: CallState, arguments: Any, *, run_id: str) -> None:
-        """An approver's arguments pass the schema and the deny rules again; the approval itself stands.
-
-        Raises:
-            ToolError: They do not fit the schema; nothing has changed.
-        """
-        self.judge(call, self.check(call.entry, arguments), run_id=run_id)
-        if call.stage == "asked":
-            call.stage = "client" if call.entry.tool.handler is None else "queued"
+    def denial(self, call: CallState, arguments: Any, caller: Caller) -> str:
+        """Why a rule denies these arguments, which an approver has edited; an empty text where none does."""
+        decision = decide(self.policy, call.owner.tool, call.owner.path, arguments, caller)
+        return decision.reason if decision.kind == "deny" else ""
 
     def check(self, entry: Entry, arguments: Any) -> Any:
         """Arguments as the handler would get them. Raises `ToolError` where they do not fit the schema."""
         return self._checker(entry).arguments([arguments]).arguments
 
+    def covered(self, call: CallState, run_id: str) -> bool:
+        """Whether a grant has meanwhile been given that lets a waiting call through."""
+        return self._granted(call, call.checked, run_id)
+
     def request(self, call: CallState, *, run_id: str, program: str, before: tuple[str, ...]) -> ApprovalRequest:
         """What the one who approves is shown."""
-        tool = call.entry.tool
+        tool = call.owner.tool
         return ApprovalRequest(
             call_id=call.id,
             run_id=run_id,
-            tool=call.entry.name,
+            tool=call.tool,
             title=tool.title,
             description=tool.description,
             server=tool.server,
@@ -96,29 +125,27 @@ class Gate:
             arguments_digest=digest(call.checked),
             program=program,
             line=call.line,
-            reason=call.decision.reason if call.decision else "",
+            reason=call.reason,
             definition_digest=tool.digest,
             server_identity=tool.server_identity,
             before=before,
             expires_at=call.expires_at,
             annotations=tool.annotations,
             definition_changed=call.definition_changed
-            or self.grants.changed(
-                tool=call.entry.name, server_identity=tool.server_identity, definition_digest=tool.digest
-            ),
+            or call.tool in self.changed
+            or self.grants.changed(tool=call.tool, server_identity=tool.server_identity, definition_digest=tool.digest),
         )
 
-    async def perform(self, call: CallState, *, run_id: str, limits: Limits, context: Any) -> Reply:
+    async def perform(self, flight: Flight, *, run_id: str, limits: Limits, context: Any) -> CameBack:
         """Execute one admitted call within its deadline. Never raises but for cancellation."""
-        tool = call.entry.tool
+        call, tool = flight.call, flight.call.owner.tool
         assert tool.handler is not None, "a client-owned call is answered by the application"
         timeout_s = tool.timeout_s or limits.call_s
-        call.stage, call.started = "running", time.time()
         began = time.perf_counter()
         try:
             with anyio.move_on_after(timeout_s) as scope:
-                call.scope = scope
-                if call.given_up:
+                flight.scope = scope
+                if flight.given_up:
                     scope.cancel()
                 ceiling = scope.deadline + timeout_s * (PROGRESS_CEILING - 1)
 
@@ -135,54 +162,57 @@ class Gate:
                         progress=progress,
                     ),
                 )
-                return self.answered(call, value, limits)
-            if call.given_up:
+                return self.answered(call, value, limits, duration_s=time.perf_counter() - began)
+            if flight.given_up:
                 return rejected(call, "cancelled", ToolError("cancelled", "the program ended before it came back"))
-            message = f"{call.entry.name} did not answer within {timeout_s:g} s (call_s)"
-            return rejected(call, "timeout", ToolError("timeout", message, retryable=True))
+            message = f"{call.tool} did not answer within {timeout_s:g} s (call_s)"
+            error = ToolError("timeout", message, retryable=True)
+            return rejected(call, "timeout", error, duration_s=time.perf_counter() - began)
         except ToolError as error:
             outcome = "unknown" if error.code == "unknown_outcome" else "failed"
-            return rejected(call, outcome, error, own=tool.server is None)
+            own = tool.server is None
+            return rejected(call, outcome, error, own=own, duration_s=time.perf_counter() - began)
         except (Exception, SystemExit):  # a library's `sys.exit()` ends its call, not the host
             # The text of an unforeseen exception may hold paths or secrets: the operator's log has it, the program not.
-            log.exception("tool %s failed in run %s, call %s", call.entry.name, run_id, call.id)
-            return self._failed_inside(call)
+            log.exception("tool %s failed in run %s, call %s", call.tool, run_id, call.id)
+            return _failed_inside(call, time.perf_counter() - began)
         except BaseException as error:
             if isinstance(error, anyio.get_cancelled_exc_class()) and anyio.current_effective_deadline() > -math.inf:
                 # Nobody cancelled this call: something that the tool itself waited for was cancelled.
-                log.exception("tool %s was cancelled in run %s, call %s", call.entry.name, run_id, call.id)
-                return self._failed_inside(call)
-            call.outcome = "cancelled" if call.read_only else "unknown"
+                log.exception("tool %s was cancelled in run %s, call %s", call.tool, run_id, call.id)
+                return _failed_inside(call, time.perf_counter() - began)
             raise
-        finally:
-            call.stage, call.duration_s = "done", time.perf_counter() - began
 
-    def _failed_inside(self, call: CallState) -> Reply:
-        message = f"{call.entry.name} failed inside; its operator has the details in the log (call {call.id})"
-        return rejected(call, "failed", ToolError("failed", message))
-
-    def answered(self, call: CallState, value: Any, limits: Limits) -> Reply:
+    def answered(
+        self, call: CallState, value: Any, limits: Limits, *, outcome: Outcome = "completed", duration_s: float = 0.0
+    ) -> CameBack:
         """A value as the reply that the program gets."""
         try:
             made = replies.encode(value)
             text, changed = replies.digits_kept(made)
         except ToolError as error:
-            return rejected(call, "failed", error)
+            return rejected(call, "failed", error, duration_s=duration_s)
         if len(text) > limits.reply_bytes:
             size = f"{len(text):,} bytes, more than {limits.reply_bytes:,} (reply_bytes)"
-            error = ToolError("too_large", f"{call.entry.name} returned {size}: ask it for less")
-            return rejected(call, "failed", error, own=False)
+            error = ToolError("too_large", f"{call.tool} returned {size}: ask it for less")
+            return rejected(call, "failed", error, own=False, duration_s=duration_s)
+        notices: tuple[Notice, ...] = ()
         if changed:
-            text_of = f"{changed} integer(s) beyond 2^53 in a reply of {call.entry.name} were delivered as strings"
-            call.notices.append(Notice("big_integers", text_of, call.line or None))
-        if call.entry.tool.server is not None and call.entry.tool.output_schema is not None:
-            mismatch = self._mismatch(call.entry, made)
+            text_of = f"{changed} integer(s) beyond 2^53 in a reply of {call.tool} were delivered as strings"
+            notices += (Notice("big_integers", text_of, call.line or None),)
+        if call.owner.tool.server is not None and call.owner.tool.output_schema is not None:
+            mismatch = self._mismatch(call.owner, made)
             if mismatch:
-                what = f"a reply of {call.entry.name} is not what its output schema says: {mismatch}"
-                call.notices.append(Notice("output_schema", what, call.line or None))
-        call.text = text
-        call.stage, call.outcome = "done", call.outcome or "completed"
-        return Resolved(call.number, msgspec.Raw(text))
+                what = f"a reply of {call.tool} is not what its output schema says: {mismatch}"
+                notices += (Notice("output_schema", what, call.line or None),)
+        return CameBack(
+            call=call.number,
+            at=time.time(),
+            outcome=outcome,
+            value=msgspec.Raw(text),
+            duration_s=duration_s,
+            notices=notices,
+        )
 
     def _checker(self, entry: Entry) -> Checker:
         known = self.catalog.lookup(entry.name)
@@ -196,24 +226,39 @@ class Gate:
         except (CatalogError, RecursionError) as error:
             return str(error)
 
-    def _granted(self, call: CallState, run_id: str) -> bool:
-        tool = call.entry.tool
+    def _granted(self, call: CallState, arguments: Any, run_id: str) -> bool:
+        tool = call.owner.tool
         return self.grants.covers(
-            tool=call.entry.name,
+            tool=call.tool,
             server_identity=tool.server_identity,
             definition_digest=tool.digest,
-            arguments_digest=digest(call.checked),
+            arguments_digest=digest(arguments),
             run_id=run_id,
             call_id=call.id,
             now=time.time(),
         )
 
 
-def _read(made: msgspec.Raw) -> Any:
-    try:
-        return msgspec.json.decode(made)
-    except (msgspec.MsgspecError, RecursionError):
-        return decode_value(bytes(made))  # half characters are mended, as in values
+def bound(entry: Entry) -> Bound:
+    """What a run is bound to of a tool."""
+    return Bound(entry.name, entry.path, entry.tool.digest, entry.tool.server_identity)
+
+
+def bind(state: RunState, gate: Gate) -> None:
+    """Give the calls of a run that was read from its journal the tools that this process has."""
+    for call in state.calls.values():
+        if call.entry is None:
+            call.entry = gate.catalog.lookup(call.tool)
+
+
+def read_only(tool: Tool) -> bool:
+    """Whether it certainly changes nothing: only a hint that is trusted counts."""
+    return bool(tool.annotations.read_only) and (tool.annotations.trusted or tool.server is None)
+
+
+def may_send_again(tool: Tool) -> bool:
+    """Whether a call that was not heard of may be sent once more: its developer or a trusted server says so."""
+    return read_only(tool) or (bool(tool.annotations.idempotent) and (tool.annotations.trusted or tool.server is None))
 
 
 def usable(tools: Iterable[Tool]) -> tuple[list[Tool], list[str]]:
@@ -235,31 +280,36 @@ def usable(tools: Iterable[Tool]) -> tuple[list[Tool], list[str]]:
     return kept, warnings
 
 
-def new_call(call: Call, entry: Entry, run_id: str) -> CallState:
-    """The state of a call that a wave brought."""
-    return CallState(
-        number=call.id, id=f"{run_id}.{call.id}", entry=entry, made=call.arguments, line=call.line, column=call.column
+def refusal(call: CallState, outcome: Outcome, message: str, code: str = "") -> CameBack:
+    """The outcome of a call that is not executed; the code is the outcome's own name where none is given."""
+    return CameBack(call=call.number, at=time.time(), outcome=outcome, code=code or outcome, message=message[:4000])
+
+
+def rejected(
+    call: CallState, outcome: Outcome, error: ToolError, *, own: bool = True, duration_s: float = 0.0
+) -> CameBack:
+    """The outcome of a call that failed. A tool of our own may not use the host's codes: they mean something else."""
+    free = outcome in ("failed", "unknown")
+    code = "failed" if own and free and error.code in HOST_CODES - {"timeout"} else error.code
+    details: msgspec.Raw | msgspec.UnsetType = UNSET
+    if error.details is not None:
+        try:
+            text = replies.digits_kept(replies.encode(error.details))[0]
+            details = msgspec.Raw(text) if len(text) <= DETAILS_BYTES else UNSET
+        except ToolError:
+            pass
+    return CameBack(
+        call=call.number,
+        at=time.time(),
+        outcome=outcome,
+        code=code,
+        message=str(error.message)[:4000],
+        retryable=bool(error.retryable),
+        details=details,
+        duration_s=duration_s,
     )
 
 
-def refuse(call: CallState, outcome: Any, error: ToolError) -> None:
-    """End a call that is not executed."""
-    call.stage, call.outcome, call.error_code, call.error_message = "done", outcome, error.code, error.message
-
-
-def refusal(call: CallState) -> Rejected:
-    """The reply to a call that was refused before it was executed."""
-    return Rejected(call.number, call.error_code, call.entry.name, call.error_message)
-
-
-def rejected(call: CallState, outcome: Any, error: ToolError, *, own: bool = True) -> Rejected:
-    """The reply to a call that failed. A tool of our own may not use the host's codes: they mean something else."""
-    code = "failed" if own and error.code in HOST_CODES - {"timeout"} else error.code
-    refuse(call, outcome, ToolError(code, str(error.message)[:4000]))
-    try:
-        details = replies.digits_kept(replies.encode(error.details))[0]
-    except ToolError:
-        details = b"null"
-    if len(details) > DETAILS_BYTES:
-        details = b"null"
-    return Rejected(call.number, code, call.entry.name, call.error_message, error.retryable, msgspec.Raw(details))
+def _failed_inside(call: CallState, duration_s: float) -> CameBack:
+    message = f"{call.tool} failed inside; its operator has the details in the log (call {call.id})"
+    return rejected(call, "failed", ToolError("failed", message), duration_s=duration_s)

@@ -28,12 +28,10 @@ import msgspec
 
 from bridge import tokens
 from bridge.approval import canonical
-from sandbox import Fired
 
 if TYPE_CHECKING:
     from bridge.results import CallRow
     from bridge.tools import Catalog, Entry
-    from sandbox import Reply
 
 _CALL_ID: Final = "call_00000000"  # ids are of one length, so that no count depends on them
 _CODE_TOOL: Final = "run_program"
@@ -115,9 +113,9 @@ class Levels:
         for number in numbers:
             self.of[number] = self._next
 
-    def delivered(self, replies: Sequence[Reply | Fired]) -> None:
+    def delivered(self, numbers: Iterable[int]) -> None:
         """A frame took these to the program. Timers alone change nothing: a model has no use for sleeping."""
-        known = [self.of[reply.id] for reply in replies if not isinstance(reply, Fired) and reply.id in self.of]
+        known = [self.of[number] for number in numbers if number in self.of]
         if known:
             self._next = 1 + min(known)
 

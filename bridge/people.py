@@ -15,7 +15,8 @@ from bridge import ending, replies
 from bridge.approval import Answer, ApprovalRequest, Approve, Approver, Defer, Deny, Edit, Verdict, validate
 from bridge.calls import CallState
 from bridge.errors import StateError, ToolError
-from bridge.gate import refuse, rejected
+from bridge.gate import refusal, rejected
+from bridge.journal import Judged, Redefined, Stage
 from bridge.results import PendingCall
 from bridge.tools import Entry, Tool
 
@@ -32,18 +33,15 @@ class People:
     """The calls of one run that wait for a person or for the application."""
 
     def __init__(self, run: Run, approver: Approver | None, live: Callable[[Entry], Tool | None]) -> None:
-        self.waiting: dict[str, CallState] = {}
         self.asking = 0  # approvers that were asked and have not answered
-        self.longest_wait_s = 0.0
         self._run = run
         self._approver = approver
         self._live = live
 
-    def add(self, call: CallState) -> None:
-        """A call waits from now on."""
-        call.asked_at = time.time()
-        call.expires_at = call.asked_at + self._run.limits.expires_s
-        self.waiting[call.id] = call
+    @property
+    def waiting(self) -> dict[str, CallState]:
+        """By public id, in call order."""
+        return self._run.state.waiting
 
     def pending(self) -> list[PendingCall]:
         """Client-owned calls, in call order."""
@@ -51,8 +49,8 @@ class People:
             PendingCall(
                 id=call.id,
                 run_id=self._run.id,
-                tool=call.entry.name,
-                arguments=copy.deepcopy(call.checked),  # theirs to change: ours was checked
+                tool=call.tool,
+                arguments=copy.deepcopy(call.executed),  # theirs to change: ours was checked
                 line=call.line or None,
                 expires_at=call.expires_at,
             )
@@ -70,7 +68,7 @@ class People:
             self.asking += 1
             tasks.start_soon(self._ask, self._approver, calls)
 
-    async def _ask(self, approver: Approver, calls: list[CallState]) -> None:
+    async def _ask(self, approver: Approver, calls: list[CallState], *, again: bool = False) -> None:
         by_id = {call.id: call for call in calls}
         try:
             requests = [self._request(call) for call in calls]
@@ -83,12 +81,10 @@ class People:
         finally:
             self.asking -= 1
             self._run.wake()
-        again = [call for call in calls if call.id in self.waiting and call.definition_changed and not call.asked_again]
-        if again:  # what was approved is not what would be sent: ask once more and show it; then it waits for a person
-            for call in again:
-                call.asked_again = True
+        changed = [call for call in calls if call.id in self.waiting and call.definition_changed]
+        if changed and not again:  # what was approved is not what would be sent: ask once more and show it
             self.asking += 1
-            await self._ask(approver, again)
+            await self._ask(approver, changed, again=True)
 
     def read(self, answers: Mapping[str, Any]) -> list[tuple[CallState, Verdict | ToolError]]:
         """Check answers to this run as a whole.
@@ -102,15 +98,24 @@ class People:
         for call_id, answer in answers.items():
             call = self.waiting.get(call_id)
             if call is None:
-                waits = ", ".join(self.waiting) or "none"
-                raise StateError(f"call {call_id} does not wait in run {self._run.id}; waiting: {waits}")
+                raise StateError(self._why_not(call_id))
             checked.append((call, self._read_one(call, answer)))
         return checked
+
+    def _why_not(self, call_id: Any) -> str:
+        known = next((call for call in self._run.state.calls.values() if call.id == call_id), None)
+        waits = ", ".join(self.waiting) or "none"
+        if known is None:
+            return f"call {call_id} does not wait in run {self._run.id}; waiting: {waits}"
+        if known.outcome == "expired":
+            return f"call {call_id} has expired: the verdict came too late and was not applied; waiting: {waits}"
+        said = f"its verdict was {known.verdict}" if known.verdict else f"it is {known.outcome or known.stage}"
+        return f"call {call_id} does not wait any more ({said}); waiting: {waits}"
 
     def _read_one(self, call: CallState, answer: Any) -> Verdict | ToolError:
         if isinstance(answer, Edit):
             try:
-                self._run.gate.check(call.entry, answer.arguments)
+                self._run.gate.check(call.owner, answer.arguments)
             except ToolError as error:
                 raise StateError(f"edited arguments of call {call.id} do not fit: {error.message}") from None
         if isinstance(answer, (Approve, Edit)) and call.stage == "client":
@@ -147,80 +152,87 @@ class People:
 
     def _apply(self, call: CallState, verdict: Approve | Deny | Edit | Answer | ToolError) -> None:
         run, gate = self._run, self._run.gate
-        self.longest_wait_s = max(self.longest_wait_s, time.time() - call.asked_at)
         if isinstance(verdict, (Approve, Edit)) and self._definition_changed(call):
             return
-        call.verdict = type(verdict).__name__.lower()
-        del self.waiting[call.id]
         if isinstance(verdict, Answer):
-            call.outcome = "answered"
-            run.reply(call, gate.answered(call, verdict.value, run.limits))
+            self._judge(call, "answer", "done")
+            run.back(gate.answered(call, verdict.value, run.limits, outcome="answered"))
         elif isinstance(verdict, ToolError):
-            run.reply(call, rejected(call, "failed", verdict))
+            self._judge(call, "toolerror", "done")
+            run.back(rejected(call, "failed", verdict))
         elif isinstance(verdict, Deny):
             reason = verdict.reason or "a person denied it"
-            refuse(call, "denied", ToolError("denied", f"{call.entry.name} was denied: {reason}"))
-            run.go_on(call)
+            self._judge(call, "deny", "done", reason=verdict.reason)
+            run.back(refusal(call, "denied", f"{call.tool} was denied: {reason}"))
             if verdict.stop:
                 run.end = ending.stopped(call, reason)
+        elif isinstance(verdict, Edit):
+            gate.grants.remember(self._request(call))
+            arguments = gate.check(call.owner, verdict.arguments)
+            denied = gate.denial(call, arguments, run.state.began.caller)
+            self._judge(call, "edit", "done" if denied else self._next_stage(call), arguments=arguments)
+            if denied:
+                run.back(refusal(call, "denied", f"{call.tool} was denied: {denied}"))
+            else:
+                run.go_on(call)
         else:
             request = self._request(call)
             gate.grants.remember(request)
-            if isinstance(verdict, Edit):
-                gate.edited(call, verdict.arguments, run_id=run.id)
-            else:
-                if verdict.scope != "call":  # this very call is let through here and now
-                    gate.grants.add(verdict, request)
-                call.stage = "client" if call.entry.tool.handler is None else "queued"
-            self._let_through(call)
+            if verdict.scope != "call":  # this very call is let through here and now
+                gate.grants.add(verdict, request)
+            self._judge(call, "approve", self._next_stage(call), scope=verdict.scope, until=verdict.until)
+            run.go_on(call)
 
-    def _let_through(self, call: CallState) -> None:
-        if call.stage == "client":
-            self.add(call)
-        else:
-            self._run.go_on(call)
+    def _judge(self, call: CallState, verdict: Any, stage: Stage, **details: Any) -> None:
+        now = time.time()
+        expires_at = now + self._run.limits.expires_s if stage == "client" else 0.0
+        self._run.add(Judged(call=call.number, at=now, verdict=verdict, stage=stage, expires_at=expires_at, **details))
+
+    @staticmethod
+    def _next_stage(call: CallState) -> Stage:
+        return "client" if call.client_owned else "queued"
 
     def _apply_grants(self) -> None:
         """A grant for the run or the tool decides what else waits and is covered by it."""
         for call in list(self.waiting.values()) if self._run.end is None else ():
-            if call.stage == "asked" and self._run.gate.judge(call, call.checked, run_id=self._run.id) != "asked":
-                del self.waiting[call.id]
-                self._let_through(call)
+            if call.stage == "asked" and self._run.gate.covered(call, self._run.id):
+                self._judge(call, "approve", self._next_stage(call), reason="covered by a grant")
+                self._run.go_on(call)
 
     def _definition_changed(self, call: CallState) -> bool:
         """Compare with the live definition before sending; a difference asks again and shows it."""
-        known = call.entry.tool
-        live = self._live(call.entry)
+        known = call.owner.tool
+        live = self._live(call.owner)
         if live is known:
             return False
         if live is None:
-            del self.waiting[call.id]
-            refuse(call, "failed", ToolError("failed", f"{call.entry.name} is not offered any more"))
-            self._run.go_on(call)
+            self._run.back(refusal(call, "failed", f"{call.tool} is not offered any more"))
             return True
         changed = (live.digest, live.server_identity) != (known.digest, known.server_identity)
         if changed:
-            call.entry = Entry(live, call.entry.name, call.entry.path)
-            call.definition_changed = True
+            call.entry = Entry(live, call.owner.name, call.owner.path)
+            self._run.add(Redefined(call.number, live.digest, live.server_identity))
         return changed
 
     def first_expiry(self) -> float:
         """When the first of them expires, on the event loop's clock; infinity when nothing waits."""
         if not self.waiting:
             return math.inf
-        return anyio.current_time() + min(call.expires_at for call in self.waiting.values()) - time.time()
+        return anyio.current_time() + self.expires_at() - time.time()
+
+    def expires_at(self) -> float:
+        """When the first of them expires, seconds since 1970; infinity when nothing waits."""
+        return min((call.expires_at for call in self.waiting.values()), default=math.inf)
 
     def expire(self) -> None:
         """Refuse what nobody answered in time."""
         now = time.time()
         for call in [call for call in self.waiting.values() if call.expires_at <= now]:
-            del self.waiting[call.id]
-            text = f"nobody answered {call.entry.name} within {self._run.limits.expires_s:g} s (expires_s)"
-            refuse(call, "expired", ToolError("expired", text))
-            self._run.go_on(call)
+            text = f"nobody answered {call.tool} within {self._run.limits.expires_s:g} s (expires_s)"
+            self._run.back(refusal(call, "expired", text))
 
     def _request(self, call: CallState) -> ApprovalRequest:
-        before = tuple(ending.brief(done) for done in self._run.calls.values() if done.stage == "done")
+        before = tuple(ending.brief(done) for done in self._run.state.calls.values() if done.stage == "done")
         return self._run.gate.request(
-            call, run_id=self._run.id, program=self._run.program, before=before[-SHOWN_BEFORE:]
+            call, run_id=self._run.id, program=self._run.state.began.program, before=before[-SHOWN_BEFORE:]
         )

@@ -47,6 +47,14 @@ def encode(value: Any) -> bytes:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
+def read(made: msgspec.Raw) -> list[Any]:
+    """The argument list of a call, half characters mended, as in values. `ValueError`: no JSON, or too deep."""
+    try:
+        return msgspec.json.decode(made)
+    except (msgspec.MsgspecError, RecursionError):
+        return decode_value(bytes(made))
+
+
 def digits_kept(text: bytes) -> tuple[bytes, int]:
     """JSON text in which integers beyond 2^53 are strings, and how many there were.
 
@@ -87,3 +95,11 @@ def fitting(ready: list[Reply], frame_bytes: int) -> tuple[list[Reply], list[Rep
         if left < 0 and index:
             return ready[:index], ready[index:]
     return ready, []
+
+
+def inputs_text(inputs: Any) -> tuple[bytes, int]:
+    """`inputs` as a program gets them, and how many integers became strings. `TypeError`: they have no JSON form."""
+    try:
+        return digits_kept(encode(inputs))
+    except ToolError:
+        raise TypeError(f"inputs hold a {type(inputs).__name__} that has no JSON form") from None

@@ -13,12 +13,12 @@ import msgspec
 from bridge.approval import canonical
 from bridge.ledger import Ledger, Traffic, account
 from bridge.render import Parts, render
-from sandbox import Notice
+from sandbox import LimitName, Notice
 
 if TYPE_CHECKING:
     from bridge.approval import ApprovalRequest
-    from bridge.calls import CallState, Outcome
-    from sandbox import Image, LimitName, Limits, Log, Usage
+    from bridge.journal import Outcome
+    from sandbox import Image, Limits, Log, Usage
 
 Status = Literal["completed", "failed", "exceeded", "stalled", "crashed", "violation", "cancelled", "paused"]
 _STACK_TO_SPARE: Final = 150  # frames: whoever encodes a value later may stand deeper than we do
@@ -171,7 +171,7 @@ def finish(
     limits: Limits,
     program: str,
     run_id: str,
-    pending: Sequence[CallState | PendingCall],
+    pending: Sequence[PendingCall],
     approvals: Sequence[ApprovalRequest],
     handle: str | None,
     traffic: Traffic | None = None,
@@ -192,7 +192,6 @@ def finish(
         except ValueError as error:
             warnings.append(Notice("value_unreadable", f"the value ({len(value_json):,} bytes) was dropped: {error}"))
             value_json = None
-    waiting = tuple(_pending(call, run_id) for call in pending)
     parts = Parts(
         status=status,
         value=value,
@@ -205,7 +204,7 @@ def finish(
         warnings=warnings,
         rows=rows,
         program=program,
-        pending=waiting,
+        pending=tuple(pending),
         approvals=approvals,
         handle=handle,
     )
@@ -220,7 +219,7 @@ def finish(
         value=value,
         text=text,
         run_id=run_id,
-        pending=waiting,
+        pending=tuple(pending),
         approvals=tuple(approvals),
         handle=handle if truncated else None,
         error=failure,
@@ -262,16 +261,3 @@ _ESCAPES: Final = re.compile(
 
 def _mended(escaped: re.Match[bytes]) -> bytes:
     return escaped[0] if escaped[1] is None else b"\\ufffd"
-
-
-def _pending(call: CallState | PendingCall, run_id: str) -> PendingCall:
-    if isinstance(call, PendingCall):
-        return call
-    return PendingCall(
-        id=call.id,
-        run_id=run_id,
-        tool=call.entry.name,
-        arguments=call.checked,
-        line=call.line or None,
-        expires_at=call.expires_at,
-    )

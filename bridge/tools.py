@@ -268,6 +268,14 @@ class Catalog:
     def __repr__(self) -> str:
         return f"<Catalog of {len(self.entries)} tools: {', '.join(entry.expression for entry in self.entries[:5])}>"
 
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Catalog:
+        """The catalog that a run began with: its names are given, and no longer to be found."""
+        made = cls(())
+        made.entries = tuple(entries)
+        made._by_name = {entry.name: entry for entry in made.entries}
+        return made
+
     def lookup(self, full_name: str) -> Entry | None:
         """The entry with this exact name, or None."""
         return self._by_name.get(full_name)

@@ -147,7 +147,7 @@ class Broken(Struct, frozen=True, tag="broken"):
     reason: str
 
 
-class Call(Struct, frozen=True):
+class Call(Struct, frozen=True, omit_defaults=True):
     """One invocation of a tool.
 
     Attributes:
@@ -164,7 +164,7 @@ class Call(Struct, frozen=True):
     column: int = 0
 
 
-class Timer(Struct, frozen=True):
+class Timer(Struct, frozen=True, omit_defaults=True):
     """`setTimeout` or `sleep`: to be fired `ms` milliseconds after the wave."""
 
     id: int
@@ -172,13 +172,13 @@ class Timer(Struct, frozen=True):
     line: int = 0
 
 
-class Returned(Struct, frozen=True, tag="returned"):
+class Returned(Struct, frozen=True, tag="returned", omit_defaults=True):
     """The program ended. `value` is JSON text, empty where it has no value."""
 
     value: Raw = Raw(b"")
 
 
-class Threw(Struct, frozen=True, tag="threw"):
+class Threw(Struct, frozen=True, tag="threw", omit_defaults=True):
     """The program, or its preparation, ended with an error. All texts are the program's own claim, cut.
 
     Attributes:
@@ -196,7 +196,7 @@ class Threw(Struct, frozen=True, tag="threw"):
     call: int = 0
 
 
-class Wave(Struct, frozen=True, tag="wave"):
+class Wave(Struct, frozen=True, tag="wave", omit_defaults=True):
     """Everything since the last frame: the program can go no further, or has ended.
 
     Attributes:

@@ -20,7 +20,6 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import principal_components
 from mcp.shared.exceptions import MCPError
 
-from bridge import ending
 from bridge.errors import StateError
 from bridge.events import CallFinished, CallStarted, Event
 from bridge.gateway import asking, offer
@@ -153,7 +152,7 @@ class Runs:
                 elif given := asking.verdicts(run, answers):
                     await run.resume(given)
                 else:  # put off: not to be asked again at once
-                    return self._outcome(owner, ending.paused(run) if run.result is None else run.result)
+                    return self._outcome(owner, run.paused_result() if run.result is None else run.result)
             return await self._answer(ctx, owner, run)
 
         return await self._working(ctx, owner, work)
@@ -187,7 +186,7 @@ class Runs:
             except StateError:  # it expired while the person thought
                 await run.settled()
         if run.result is None:
-            return self._outcome(owner, ending.paused(run))
+            return self._outcome(owner, run.paused_result())
         self._paused.pop(run.id, None)
         self._finished[run.id] = (owner, run.result)
         _forget(self._finished)

@@ -11,7 +11,7 @@ import pytest
 
 from bridge import Executor, Result, StateError, Tool, ToolContext
 from bridge.events import Event
-from sandbox import Limits, Sandbox, SandboxClosed, TooManyPaused
+from sandbox import Limits, Sandbox, SandboxClosed
 from tests.bridge.scripted import OBJECT, Tools
 
 pytestmark = pytest.mark.anyio
@@ -404,19 +404,19 @@ async def test_an_executor_that_is_not_open_or_open_already_says_so(tools: Tools
         assert (await executor.run("return 1")).value == 1
 
 
-async def test_a_sandbox_that_cannot_give_a_worker_is_the_operators_fault_and_raises(tools: Tools) -> None:
+async def test_paused_runs_give_their_workers_to_those_that_compute(tools: Tools) -> None:
     async with (
         Sandbox(limits=Limits(memory_bytes=64 << 20), max_waiting=1, spares=0) as small,
         Executor(tools.all(), sandbox=small) as executor,
     ):
-        paused = await executor.start("return await tools.person({})")
-        with pytest.raises(TooManyPaused) as refused:
-            await executor.run("return 1")
-        assert str(refused.value) == (
-            "too many paused runs: 1 of them hold every worker (max_waiting=1); answer or cancel some"
-        )
-        await paused.resume({paused.pending[0].id: 1})
+        paused = [await executor.start("return await tools.person({})") for _ in range(3)]
         assert (await executor.run("return 1")).value == 1
+        for number, run in enumerate(paused):
+            await run.resume({run.pending[0].id: number})
+        assert [run.result.value for run in paused if run.result is not None] == [0, 1, 2]
+
+
+async def test_a_sandbox_that_is_not_open_is_the_operators_fault_and_raises(tools: Tools) -> None:
     async with Executor(tools.all(), sandbox=Sandbox()) as executor:
         with pytest.raises(SandboxClosed, match=r"^enter the sandbox first: `async with Sandbox\(\) as sandbox`$"):
             await executor.run("return 1")

@@ -9,7 +9,6 @@ import pickle
 from typing import Any
 
 import anyio.lowlevel
-import msgspec
 import pytest
 
 from bridge import Executor, Result, Tool, tokens
@@ -31,7 +30,7 @@ from bridge.ledger import (
 )
 from bridge.results import CallRow
 from bridge.tools import Catalog
-from sandbox import Fired, Resolved, Sandbox
+from sandbox import Sandbox
 
 ECHO = Tool(name="echo", description="Gives back.", input_schema={"type": "object"})
 IDLE = Tool(name="idle", description="Never called.", input_schema={"type": "object"})
@@ -89,16 +88,12 @@ def test_a_reply_is_shown_as_text_up_to_the_cap(reply: bytes, cap: int, text: st
 # ---- levels
 
 
-def came(number: int) -> Resolved:
-    return Resolved(number, msgspec.Raw(b"1"))
-
-
 def test_calls_of_one_wave_are_of_one_level_and_a_chain_takes_one_each() -> None:
     levels = Levels()
     levels.made([1, 2])
-    levels.delivered([came(1), came(2)])
+    levels.delivered([1, 2])
     levels.made([3])
-    levels.delivered([came(3)])
+    levels.delivered([3])
     levels.made([4])
     assert levels.of == {1: 1, 2: 1, 3: 2, 4: 3}
 
@@ -107,7 +102,7 @@ def test_chains_beside_each_other_take_no_more_levels_than_the_longest() -> None
     levels = Levels()
     levels.made([1, 2, 3])
     for first, second in ((2, 4), (1, 5), (3, 6)):
-        levels.delivered([came(first)])
+        levels.delivered([first])
         levels.made([second])
     assert levels.of == {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2}
 
@@ -115,9 +110,9 @@ def test_chains_beside_each_other_take_no_more_levels_than_the_longest() -> None
 def test_of_replies_that_come_together_the_lowest_level_counts() -> None:
     levels = Levels()
     levels.made([1, 2])
-    levels.delivered([came(1)])
+    levels.delivered([1])
     levels.made([3])
-    levels.delivered([came(2), came(3)])
+    levels.delivered([2, 3])
     levels.made([4])
     assert levels.of[4] == 2
 
@@ -125,8 +120,8 @@ def test_of_replies_that_come_together_the_lowest_level_counts() -> None:
 def test_a_timer_is_no_level() -> None:
     levels = Levels()
     levels.made([1])
-    levels.delivered([came(1)])
-    levels.delivered([Fired(1)])
+    levels.delivered([1])
+    levels.delivered([99])  # of a timer
     levels.made([2])
     assert levels.of[2] == 2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -176,13 +175,9 @@ def test_the_deepest_value_that_can_be_read_can_be_shown_and_written() -> None:
 
 
 def test_a_pause_has_what_it_waits_for_as_plain_data() -> None:
-    state: Any = SimpleNamespace(
-        id="r.2", entry=SimpleNamespace(name="choose"), checked={"n": 1}, line=0, expires_at=5.0, run_id="r"
-    )
     waiting = PendingCall(id="r.2", run_id="r", tool="choose", arguments={"n": 1}, line=None, expires_at=5.0)
-    result = finished(status="paused", pending=[state])
+    result = finished(status="paused", pending=[waiting])
     assert result.pending == (waiting,)
-    assert finished(status="paused", pending=[waiting]).pending == (waiting,)
     assert result.to_data()["pending"] == [dataclasses.asdict(waiting)]
 
 

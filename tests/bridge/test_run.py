@@ -106,7 +106,7 @@ async def test_the_calls_of_a_wave_that_need_nobody_do_not_wait(tools: Tools, op
     async with executor_of(tools, opened) as executor:
         program = "const a = tools.write({n: 1}); const b = await tools.big({n: 3}); text(b); return [await a, b]"
         run = await executor.start(program)
-        assert (run.status, run.output.emitted) == ("paused", ["xxx"])
+        assert (run.status, run.state.output.emitted) == ("paused", ["xxx"])
         await run.resume({run.approvals[0].id: Approve()})
         assert run.result is not None
         assert run.result.value == [{"wrote": {"n": 1}}, "xxx"]

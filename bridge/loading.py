@@ -1,0 +1,85 @@
+"""A run that was read from its journal is made ready to go on: what was sent and not heard of, what has changed."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from bridge.approval import Grant, Grants
+from bridge.calls import CallState
+from bridge.errors import ToolError
+from bridge.gate import Gate, bind, may_send_again, refusal
+from bridge.journal import Again, Judged, Loaded, Record, Redefined
+from bridge.state import RunState
+
+
+def taken_over(state: RunState, gate: Gate, engine: str) -> list[Record]:
+    """What is to be written before the run goes on. The calls get the tools of this process.
+
+    A call that was sent and not heard of is sent again only if its tool is idempotent; the program learns of any other
+    that nobody knows what became of it. A call that waits, or was let through and not sent, of a tool that has changed
+    since, is asked about (again).
+    """
+    bind(state, gate)
+    records: list[Record] = [Loaded(at=time.time(), engine=engine, changed=sorted(gate.changed))]
+    for call in state.calls.values():
+        records += _settle(call, gate, state)
+    return records
+
+
+def _settle(call: CallState, gate: Gate, state: RunState) -> list[Record]:
+    if call.stage in ("done", "made"):
+        return []
+    if call.entry is None:
+        if call.stage == "running":
+            return [_unknown(call)]
+        return [refusal(call, "failed", f"{call.tool} is not offered any more")]
+    if call.stage == "running":
+        same = call.tool not in gate.changed
+        return [Again(call.number)] if same and may_send_again(call.entry.tool) else [_unknown(call)]
+    if call.tool in gate.changed:
+        tool = call.entry.tool
+        expires_at = call.expires_at or time.time() + state.limits.expires_s
+        return [Redefined(call.number, tool.digest, tool.server_identity, expires_at)]
+    if call.stage == "queued" and call.verdict == "edit":
+        return _recheck(call, gate, state)
+    return []
+
+
+def _recheck(call: CallState, gate: Gate, state: RunState) -> list[Record]:
+    """Edited arguments may come from an operator without the tools: they pass schema and deny rules here."""
+    try:
+        arguments = gate.check(call.owner, call.executed)
+    except ToolError as error:
+        return [refusal(call, "invalid", f"edited arguments do not fit: {error.message}", code="invalid_arguments")]
+    denied = gate.denial(call, arguments, state.began.caller)
+    return [refusal(call, "denied", f"{call.tool} was denied: {denied}")] if denied else []
+
+
+def _unknown(call: CallState) -> Record:
+    text = f"{call.tool} was sent and not heard of: nobody knows whether it took effect; look before you call it again"
+    return refusal(call, "unknown", text, code="unknown_outcome")
+
+
+def regrant(records: list[Record], state: RunState, grants: Grants) -> None:
+    """Approvals for the whole run, from its journal."""
+    bound = {tool.name: tool for tool in state.began.tools}
+    for record in records:
+        if isinstance(record, Judged) and record.verdict == "approve" and record.scope == "run":
+            tool = bound.get(state.calls[record.call].tool)
+            if tool is not None:
+                grants.hold(
+                    Grant(
+                        tool=tool.name,
+                        server_identity=tool.identity,
+                        definition_digest=tool.digest,
+                        run_id=state.id,
+                        until=math.inf if record.until is None else record.until,
+                    )
+                )
+
+
+def is_at_rest(state: RunState) -> bool:
+    """Whether all that the run waits for is people or the application: nothing is to be driven."""
+    busy = state.ready or state.timers or any(call.stage in ("made", "queued") for call in state.calls.values())
+    return bool(state.at_wave and state.waiting and not busy and not state.waves[-1].more)

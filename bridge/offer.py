@@ -1,0 +1,145 @@
+"""What an executor offers: its functions and servers as one catalog behind one gate, and how a loaded run finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+
+from bridge.approval import Grants
+from bridge.errors import CatalogError
+from bridge.gate import Gate, usable
+from bridge.policy import Policy
+from bridge.state import RunState
+from bridge.tools import Catalog, Entry, Tool
+from sandbox import Limits
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+    from typing_extensions import TypeIs
+
+    from bridge.mcp import Server
+
+
+class Offer:
+    """The tools of one executor. Its gate is made anew when a server changes its list; a run keeps the one it has.
+
+    Raises:
+        CatalogError: At construction, when tools cannot stand together.
+    """
+
+    def __init__(self, given: Sequence[Tool | Server | Callable[..., Any]], policy: Policy, grants: Grants) -> None:
+        self.servers: list[Server] = [tool for tool in given if is_server(tool)]
+        self.policy = policy
+        self.grants = grants
+        self._given = given
+        self._catalog = Catalog(
+            [tool for tool in given if not is_server(tool)], [server.name for server in self.servers]
+        )
+        self._gate: Gate | None = None
+        self._versions: tuple[int, ...] = ()
+        self._left_out: dict[str, list[str]] = {}
+
+    def beside(self, tools: Iterable[Tool | Callable[..., Any]], *, alone: bool) -> Offer:
+        """The same tools (none of them, if `alone`) and more after them. `CatalogError`: they cannot stand together."""
+        return Offer([*(() if alone else self._given), *tools], self.policy, self.grants)
+
+    async def start(self, tasks: TaskGroup) -> None:
+        """Start all servers at once; the first that is required and is not there is raised, in no group."""
+        refused: list[Exception] = []
+
+        async def begin(server: Server) -> None:
+            try:
+                await server.start(tasks)
+            except Exception as error:  # noqa: BLE001  handed to whoever enters the executor
+                refused.append(error)
+
+        async with anyio.create_task_group() as starting:
+            for server in self.servers:
+                starting.start_soon(begin, server)
+        if refused:
+            raise refused[0]
+
+    async def stop(self) -> None:
+        """Stop all servers."""
+        for server in self.servers:
+            await server.stop()
+
+    def gate(self) -> Gate:
+        """The gate of the next run."""
+        versions = tuple(server.version for server in self.servers)
+        if self._gate is None or versions != self._versions:
+            if self.servers:
+                tools: list[Tool | Callable[..., Any]] = []
+                for given in self._given:
+                    if is_server(given):
+                        kept, left_out = usable(given.tools)
+                        tools += kept
+                        self._left_out[given.name] = left_out
+                    else:
+                        tools.append(given)
+                self._catalog = Catalog(tools, [server.name for server in self.servers])
+            self._gate, self._versions = Gate(self._catalog, self.policy, self.grants), versions
+        return self._gate
+
+    def gate_for(self, state: RunState) -> Gate:
+        """The gate of a run that began elsewhere or earlier: its names, with the tools as they are here and now.
+
+        A run is bound to the tools that it called or awaits: those of them that are not what they were are asked about.
+        """
+        gate = self.gate()
+        if state.began.tools == gate.bound:
+            return gate
+        used = {call.tool for call in state.calls.values()}
+        entries: list[Entry] = []
+        changed: list[str] = []
+        for bound in state.began.tools:
+            known = gate.catalog.lookup(bound.name)
+            if known is None:
+                continue
+            entries.append(Entry(known.tool, bound.name, bound.path))
+            if bound.name in used and (known.tool.digest, known.tool.server_identity) != (bound.digest, bound.identity):
+                changed.append(bound.name)
+        return Gate(Catalog.of(entries), self.policy, self.grants, changed)
+
+    def live(self, entry: Entry) -> Tool | None:
+        """The definition of a tool as its owner has it now; None where it is gone."""
+        for server in self.servers:
+            if server.name == entry.tool.server:
+                return next((tool for tool in server.tools if tool.name == entry.tool.name), None)
+        return entry.tool
+
+    def warnings(self) -> list[str]:
+        """What an operator should know: renamed and dropped tools, servers that are down, rules that match nothing."""
+        catalog = self.gate().catalog
+        found = list(catalog.warnings)
+        for server in self.servers:
+            if server.error:
+                found.append(f"server {server.name} is down: {server.error}")
+            found += [f"server {server.name}: {warning}" for warning in server.warnings]
+            found += self._left_out.get(server.name, [])
+        unmatched = self.policy.unmatched(entry.name for entry in catalog.entries)
+        return found + [f"a rule matches no tool: {pattern}" for pattern in unmatched]
+
+
+def is_server(tool: Tool | Server | Callable[..., Any]) -> TypeIs[Server]:
+    """Whether it is an MCP server rather than a tool; asked without importing the SDK."""
+    return hasattr(tool, "start") and hasattr(tool, "tools") and hasattr(tool, "identity")
+
+
+def checked_arguments(tools: Any, policy: Any, approver: Any, limits: Any) -> list[Any]:
+    """The tools as a list; what cannot be meant stops construction, in words."""
+    if isinstance(tools, (Tool, str)) or not isinstance(tools, Iterable):
+        raise TypeError(f"Executor takes a list of tools, not one {type(tools).__name__}: write Executor([...])")
+    for name, value, kind in (("policy", policy, Policy), ("limits", limits, Limits)):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"Executor({name}=) takes a {kind.__name__}, not a {type(value).__name__}")
+    if approver is not None and not callable(approver):
+        raise TypeError(f"Executor(approver=) takes a function of a list of requests: {type(approver).__name__}")
+    given: list[Any] = list(cast("Iterable[Any]", tools))
+    names = [tool.name for tool in given if is_server(tool)]
+    for name in names:
+        if names.count(name) > 1:
+            raise CatalogError(f"two servers are named {name!r}: rename one, for rules and grants go by the name")
+    return given

@@ -1,0 +1,221 @@
+"""The runs of one executor: begun, loaded, driven as its tasks, and kept for a while when they are over."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bridge import events
+from bridge.approval import Approver, Grants
+from bridge.clock import now_ms
+from bridge.errors import StateError
+from bridge.gate import Gate
+from bridge.journal import VERSION, Began, Journal, Record, Sink
+from bridge.keeping import Keeper
+from bridge.loading import is_at_rest, regrant, taken_over
+from bridge.made import Made
+from bridge.offer import Offer
+from bridge.reuse import Reuse
+from bridge.run import Run, Surroundings
+from bridge.state import RunState, fold
+from bridge.tools import Caller
+from sandbox import Call, Limits, Notice, Sandbox
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+KEPT_RUNS: Final = 100  # finished runs whose whole result `fetch` still has, and whose calls may be used again
+KEPT_BYTES: Final = 64 << 20  # of their values and replies together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What somebody wants run: a program, or calls that were made elsewhere."""
+
+    program: str
+    inputs: bytes = b"null"
+    limits: Limits | None = None
+    seed: int | None = None
+    notices: tuple[Notice, ...] = ()
+    reuse: str | None = None
+    calls: tuple[Call, ...] = ()
+    caller: Caller = "programmatic"
+    context: Any = None
+    on_event: Callable[[events.Event], None] | None = None
+
+
+class Roster:
+    """Begins and loads runs.
+
+    Attributes:
+        tasks: Where runs are driven; None while the executor is closed.
+        runs: Those that are not over, by id.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        offer: Offer,
+        keeper: Keeper,
+        *,
+        limits: Limits,
+        grants: Grants,
+        approver: Approver | None,
+        on_event: Callable[[events.Event], None] | None,
+        hibernate_after_s: float,
+    ) -> None:
+        self.tasks: TaskGroup | None = None
+        self.runs: dict[str, Run] = {}
+        self._sandbox = sandbox
+        self._offer = offer
+        self._keeper = keeper
+        self._limits = limits
+        self._grants = grants
+        self._approver = approver
+        self._on_event = on_event
+        self._hibernate_after_s = hibernate_after_s
+        self._kept: OrderedDict[str, Run] = OrderedDict()
+        self._kept_bytes = 0
+
+    async def begin(self, order: Order) -> Run:
+        """Start a run and return at its first pause or at its end."""
+        self._must_be_open()
+        reuse = Reuse(await self.past(order.reuse)) if order.reuse is not None else None
+        gate = self._offer.gate()
+        began = Began(
+            version=VERSION,
+            run_id=secrets.token_hex(8),
+            at=time.time(),
+            program=order.program,
+            inputs=msgspec.Raw(order.inputs),
+            seed=secrets.randbits(32) if order.seed is None else order.seed & 0xFFFFFFFF,
+            now_ms=now_ms(),
+            limits=self._limits if order.limits is None else self._limits.lowered(order.limits),
+            tools=gate.bound,
+            engine=self._sandbox.engine_digest,
+            notices=[*self._servers_down(), *order.notices],
+            reuse=reuse.run_id if reuse is not None else "",
+            calls=list(order.calls),
+            caller=order.caller,
+        )
+        await self._keeper.exchange(self._grants)
+        sink = await self._keeper.begin(began)
+        listener = order.on_event or self._on_event
+        run = self._make(RunState(began), [began], sink, gate, order.context, listener, reuse=reuse)
+        if listener is not None:
+            events.tell(listener, began, run.state)
+        self._spawn(run)
+        await run.settled()
+        return run
+
+    async def load(self, state: str, context: Any, on_event: Callable[[events.Event], None] | None) -> Run:
+        """Go on with a run from its journal; see `Executor.load`."""
+        self._must_be_open()
+        records, sink = await self._keeper.read(state)
+        kept = fold(records)
+        if kept.ended is not None:
+            raise StateError(f"run {kept.id} is finished ({kept.ended.status}): nothing of it can be resumed")
+        kept.limits = self._sandbox.limits.lowered(kept.limits)
+        rested = kept.rests
+        await self._keeper.exchange(self._grants)
+        regrant(records, kept, self._grants)
+        gate = self._offer.gate_for(kept)
+        run = self._make(kept, records, sink, gate, context, on_event or self._on_event, paused=True)
+        for record in taken_over(kept, gate, self._sandbox.engine_digest):
+            run.add(record)
+        if rested and is_at_rest(kept):
+            await run.give_back()
+            return run
+        run.status = "running"
+        self._spawn(run)
+        await run.settled()
+        return run
+
+    async def past(self, run_id: str) -> RunState:
+        """A run that is or was here, or that the store has, to be read only. `StateError`: nobody knows it."""
+        known = self.runs.get(run_id) or self._kept.get(run_id)
+        return known.state if known is not None else await self._keeper.past(run_id)
+
+    def kept(self, run_id: str) -> Run | None:
+        """A finished run that is still at hand."""
+        return self._kept.get(run_id)
+
+    def with_offer(self, offer: Offer) -> Roster:
+        """The same runs in one book, with other tools for new ones."""
+        other = copy.copy(self)
+        other._offer = offer  # noqa: SLF001  its own
+        return other
+
+    async def put_down(self) -> None:
+        """The executor closes: see `Run.put_down`."""
+        for run in list(self.runs.values()):
+            await run.put_down()
+
+    def _must_be_open(self) -> None:
+        if self.tasks is None:
+            raise StateError("enter the executor first: `async with Executor(...) as executor`")
+
+    def _servers_down(self) -> list[Notice]:
+        return [  # why it is down is for the operator: `tools` and `doctor` say it
+            Notice("server_down", f"the server {server.name} is down, so its tools are missing")
+            for server in self._offer.servers
+            if server.error
+        ]
+
+    def _make(
+        self,
+        state: RunState,
+        records: list[Record],
+        sink: Sink | None,
+        gate: Gate,
+        context: Any,
+        listener: Callable[[events.Event], None] | None,
+        *,
+        reuse: Reuse | None = None,
+        paused: bool = False,
+    ) -> Run:
+        around = Surroundings(
+            sandbox=Made(state.began.calls) if state.began.calls else self._sandbox,
+            gate=gate,
+            approver=self._approver,
+            context=context,
+            live=self._offer.live,
+            spawn=self._spawn,
+            keeper=self._keeper,
+            hibernate_after_s=self._hibernate_after_s,
+        )
+
+        def tell(record: Record) -> None:
+            if listener is not None:
+                events.tell(listener, record, state)
+
+        kept = Journal(records, sink, tell if listener is not None else None)
+        run = self.runs[state.id] = Run(state, kept, around, reuse=reuse, paused=paused)
+        return run
+
+    def _spawn(self, run: Run) -> None:
+        if self.tasks is None:
+            raise StateError("the executor is closed: load the run in another one")
+        self.tasks.start_soon(self._drive, run)
+
+    async def _drive(self, run: Run) -> None:
+        try:
+            await run.drive()
+        finally:
+            if run.status == "finished" and self.runs.get(run.id) is run:
+                del self.runs[run.id]
+                self._keep(run)
+
+    def _keep(self, run: Run) -> None:
+        self._kept[run.id] = run
+        self._kept_bytes += run.state.size
+        while len(self._kept) > KEPT_RUNS or self._kept_bytes > KEPT_BYTES:
+            _, dropped = self._kept.popitem(last=False)
+            self._kept_bytes -= dropped.state.size
