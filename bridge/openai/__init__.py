@@ -11,7 +11,8 @@ Three ways, one gate:
 
 `handle` and `tools` are for loops of one's own. A map: turns.py has what ends a loop, responses.py and chat.py the two
 APIs, answering.py who answers which call, approvals.py those that the vendor asks for, items.py and definitions.py the
-wire, client.py sends; service.py and dialect.py are the hosted form.
+wire, client.py sends; service.py and dialect.py are the hosted
+form (over_chat.py: from models that speak Chat Completions only).
 """
 
 from __future__ import annotations

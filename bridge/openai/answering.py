@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from bridge.code_tool import Answered, CodeTool, ModelCall, read_arguments
+from bridge.code_tool import TOOL_NAME, Answered, CodeTool, ModelCall, read_arguments
 from bridge.direct import ToolCall
 from bridge.errors import StateError, ToolError
 from bridge.loop import Direct, Part, Refused, Step
@@ -54,11 +54,12 @@ class Offer:
         direct: bool | Iterable[str] = False,
         hosted: bool = False,
         leave: bool = False,
+        name: str = TOOL_NAME,
         inputs: Any = None,
         limits: Limits | None = None,
         context: Any = None,
     ) -> None:
-        self.tool = CodeTool(executor, direct=direct, inputs=inputs, limits=limits, context=context)
+        self.tool = CodeTool(executor, direct=direct, name=name, inputs=inputs, limits=limits, context=context)
         self.hosted = hosted
         self.leave = leave
         self.programs = Programs()

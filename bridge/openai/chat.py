@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from bridge.code_tool import TURNS, Bounds, CodeTool, LoopError, ModelCall
+from bridge.code_tool import TOOL_NAME, TURNS, Bounds, CodeTool, LoopError, ModelCall
 from bridge.errors import ConfigurationError, StateError, ToolError
 from bridge.loop import Refused, Step
 from bridge.openai import client as clients
@@ -174,6 +174,7 @@ async def run(
     on_event: OnEvent | None = None,
     direct: bool | Iterable[str] = False,
     raw: bool = False,
+    name: str = TOOL_NAME,
     turns: int = TURNS,
     inputs: Any = None,
     limits: Limits | None = None,
@@ -190,6 +191,7 @@ async def run(
         on_event: A function, or an async one, of a chunk; it is awaited before the next chunk is read.
         direct: Tools that the model may also call by itself: True for all that allow it, or names and patterns.
         raw: The code tool takes raw text (a custom tool). Few servers have that here.
+        name: Of the code tool.
         turns: At most so many requests.
         inputs, limits, context: Of every program, as for `Executor.start`.
         **request: Anything else that `chat.completions.create` takes.
@@ -217,7 +219,7 @@ async def run(
         )
     if request.get("functions") or request.get("function_call"):
         raise ConfigurationError("functions and function_call were replaced by tools: give the tools to the executor")
-    tool = CodeTool(executor, direct=direct, inputs=inputs, limits=limits, context=context)
+    tool = CodeTool(executor, direct=direct, name=name, inputs=inputs, limits=limits, context=context)
     request |= {"model": model, "messages": plain(list(messages))}
     return await Conversation(client, tool, request, Bounds(turns), _Sending(stream, on_event, raw)).go()
 
@@ -228,6 +230,7 @@ async def handle(
     *,
     after: Turn | None = None,
     direct: bool | Iterable[str] = False,
+    name: str = TOOL_NAME,
     inputs: Any = None,
     limits: Limits | None = None,
     context: Any = None,
@@ -236,7 +239,7 @@ async def handle(
 
     Args:
         after: What this gave for the completion before: its options are taken over.
-        direct, inputs, limits, context: As for `run`; give `tools` the same `direct`.
+        direct, name, inputs, limits, context: As for `run`; give `tools` the same first two.
 
     Returns:
         What to append (`transcript`: the message and its tools' messages), or why nothing is to be sent (`status`).
@@ -250,7 +253,7 @@ async def handle(
         raise StateError(f"completion {completion.id} has no choices: there is nothing to answer")
     tool = after.tool if after is not None else None
     if tool is None:
-        tool = CodeTool(executor, direct=direct, inputs=inputs, limits=limits, context=context)
+        tool = CodeTool(executor, direct=direct, name=name, inputs=inputs, limits=limits, context=context)
     return await answer(completion, tool, leave=True)
 
 
@@ -261,9 +264,11 @@ async def answer(completion: ChatCompletion, tool: CodeTool, *, leave: bool, ref
     return Turn(completion, tool, await tool.begin(read.calls, parts), read)
 
 
-def tools(executor: Executor, *, direct: bool | Iterable[str] = False, raw: bool = False) -> list[Item]:
+def tools(
+    executor: Executor, *, direct: bool | Iterable[str] = False, name: str = TOOL_NAME, raw: bool = False
+) -> list[Item]:
     """Definitions for `tools=` in a loop of your own. What the model must know besides: `executor.instructions()`."""
-    return definitions.of(CodeTool(executor, direct=direct), api="chat", raw=raw)
+    return definitions.of(CodeTool(executor, direct=direct, name=name), api="chat", raw=raw)
 
 
 def with_instructions(messages: Sequence[Item], instructions: str) -> list[Item]:

@@ -45,16 +45,39 @@ class Output:
     def begin(self, response: Item) -> Iterator[Item]:
         """The first events, once."""
         if self._number < 0:
-            begun: Item = {"id": self.id, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+            begun: Item = {
+                "id": self.id,
+                "status": "in_progress",
+                "output": [],
+                "usage": None,
+                "incomplete_details": None,
+            }
             yield self._event("response.created", response=response | self._echoed | begun)
             yield self._event("response.in_progress", response=response | self._echoed | begun)
 
     def add(self, item: Item) -> Iterator[Item]:
-        """An item that is complete."""
+        """An item that is complete, its text or arguments in one piece."""
         index = len(self.items)
         self.items.append(item)
         yield self._event("response.output_item.added", output_index=index, item=item)
+        place = {"output_index": index, "item_id": item.get("id") or ""}
+        if item["type"] == "message":
+            for number, part in enumerate(item["content"]):
+                yield from self._part(part, place | {"content_index": number})
+        elif item["type"] == "function_call":
+            text, kind = item["arguments"], "response.function_call_arguments"
+            yield self._event(f"{kind}.delta", **place, delta=text)
+            yield self._event(f"{kind}.done", **place, arguments=text, name=item["name"])
         yield self._event("response.output_item.done", output_index=index, item=item)
+
+    def _part(self, part: Item, place: Item) -> Iterator[Item]:
+        kind = part["type"]
+        word = "text" if kind == "output_text" else "refusal"
+        logprobs: Item = {"logprobs": []} if kind == "output_text" else {}
+        yield self._event("response.content_part.added", **place, part=part | {word: ""})
+        yield self._event(f"response.{kind}.delta", **place, delta=part[word], **logprobs)
+        yield self._event(f"response.{kind}.done", **place, **{word: part[word]}, **logprobs)
+        yield self._event("response.content_part.done", **place, part=part)
 
     def passed_on(self, event: Item) -> Iterator[Item]:
         """An event of the model's response, as the application gets it. The end of one is shown only for its items."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from bridge.code_tool import TURNS, Bounds, LoopError
+from bridge.code_tool import TOOL_NAME, TURNS, Bounds, LoopError
 from bridge.errors import ConfigurationError, ToolError
 from bridge.openai import client as clients
 from bridge.openai import turns as base
@@ -102,12 +102,13 @@ async def run(
     executor: Executor,
     *,
     model: str,
-    input: str | Iterable[Any],  # noqa: A002  the vendor's name
+    input: str | Iterable[Any] | None = None,  # noqa: A002  the vendor's name
     stream: bool = False,
     on_event: OnEvent | None = None,
     direct: bool | Iterable[str] = False,
     hosted: bool = False,
     raw: bool | None = None,
+    name: str = TOOL_NAME,
     turns: int = TURNS,
     inputs: Any = None,
     limits: Limits | None = None,
@@ -127,6 +128,7 @@ async def run(
             that tool in `tools` means the same.
         raw: Whether the code tool takes raw text, which is shorter than JSON. None: where the endpoint is known to
             have such tools, and its model takes them.
+        name: Of the code tool.
         turns: At most so many requests.
         inputs, limits, context: Of every program, as for `Executor.start`.
         **request: Anything else that `responses.create` takes: `instructions`, `reasoning`, `store`,
@@ -151,7 +153,8 @@ async def run(
         raise ConfigurationError("a loop waits for every response: leave background out")
     if "messages" in request:
         raise ConfigurationError("messages belong to Chat Completions: bridge.openai.chat.run(...); here it is input")
-    offer = Offer(executor, direct=direct, hosted=hosted, inputs=inputs, limits=limits, context=context)
+    own = {"direct": direct, "name": name, "inputs": inputs, "limits": limits, "context": context}
+    offer = Offer(executor, hosted=hosted, **cast("Any", own))
     said = request.get("instructions")
     request["instructions"] = f"{said}\n\n{offer.instructions}" if said else offer.instructions
     if request.get("store") is False and request.get("include") is None:
@@ -173,6 +176,7 @@ async def handle(
     history: Sequence[Any] = (),
     direct: bool | Iterable[str] = False,
     hosted: bool = False,
+    name: str = TOOL_NAME,
     inputs: Any = None,
     limits: Limits | None = None,
     context: Any = None,
@@ -183,7 +187,7 @@ async def handle(
         after: What this gave for the response before: options and programs of the conversation are taken from it.
         history: Or the items before this response, in order: a call of the vendor's program is answered only when
             its program is there and has not ended.
-        direct, hosted, inputs, limits, context: As for `run`; give `tools` the same `direct` and `hosted`.
+        direct, hosted, name, inputs, limits, context: As for `run`; give `tools` the same first three.
 
     Returns:
         What to send next (`items`), or why nothing is (`status`). Calls of tools that are not the executor's are the
@@ -195,7 +199,7 @@ async def handle(
     """
     if after is not None:
         return await answer(response, after.offer)
-    own = {"direct": direct, "inputs": inputs, "limits": limits, "context": context}
+    own = {"direct": direct, "name": name, "inputs": inputs, "limits": limits, "context": context}
     hosted = hosted or any(tool.type == HOSTED["type"] for tool in response.tools or ())
     offer = Offer(executor, hosted=hosted, leave=True, **cast("Any", own))
     offer.programs.saw(listed(history))
@@ -203,10 +207,15 @@ async def handle(
 
 
 def tools(
-    executor: Executor, *, direct: bool | Iterable[str] = False, hosted: bool = False, raw: bool = False
+    executor: Executor,
+    *,
+    direct: bool | Iterable[str] = False,
+    hosted: bool = False,
+    name: str = TOOL_NAME,
+    raw: bool = False,
 ) -> list[Item]:
     """Definitions for `tools=` in a loop of your own. What the model must know besides: `executor.instructions()`."""
-    return Offer(executor, direct=direct, hosted=hosted).tools(raw=raw)
+    return Offer(executor, direct=direct, hosted=hosted, name=name).tools(raw=raw)
 
 
 def checked_tools(given: Any) -> tuple[list[Item], bool]:

@@ -27,11 +27,13 @@ from bridge.errors import ToolError
 from bridge.loop import Refused
 from bridge.openai import client as clients
 from bridge.openai import definitions, dialect
+from bridge.openai.definitions import Api
 from bridge.openai.items import FOREIGN, called, listed
 from bridge.openai.output import END, Output
+from bridge.openai.over_chat import Chat
 from bridge.openai.transport import AsyncTransport, Refusal, Transport
 from bridge.openai.turns import INTERRUPTED, Item
-from bridge.openai.waiting import Offer, Waiting
+from bridge.openai.waiting import RequestTools, Waiting
 
 if TYPE_CHECKING:
     from bridge.executor import Executor
@@ -43,23 +45,28 @@ _NOT_PASSED_ON: Final = frozenset(["input", "previous_response_id", "tools", "to
 
 
 @overload
-def local(client: AsyncOpenAI, executor: Executor, *, raw: bool | None = None) -> AsyncOpenAI: ...
+def local(
+    client: AsyncOpenAI, executor: Executor, *, api: Api = "responses", raw: bool | None = None
+) -> AsyncOpenAI: ...
 @overload
-def local(client: OpenAI, executor: Executor, *, raw: bool | None = None) -> OpenAI: ...
-def local(client: AsyncOpenAI | OpenAI, executor: Executor, *, raw: bool | None = None) -> AsyncOpenAI | OpenAI:
+def local(client: OpenAI, executor: Executor, *, api: Api = "responses", raw: bool | None = None) -> OpenAI: ...
+def local(
+    client: AsyncOpenAI | OpenAI, executor: Executor, *, api: Api = "responses", raw: bool | None = None
+) -> AsyncOpenAI | OpenAI:
     """A client whose programs run here: the line to change in an application that speaks the hosted form.
 
     Args:
         client: Reaches the model. It is not changed.
         executor: Open, as long as the new client is used; with `with Executor(...)` for a synchronous client.
+        api: What the model speaks: `responses`, or `chat` for servers that have Chat Completions only.
         raw: Whether the code tool takes raw text. None: where the endpoint is known to have such tools.
 
     Returns:
         A client of the same kind, for `responses.create`. Streamed to an asynchronous client, events arrive as the
-        model makes them; to a synchronous one in one piece, when the response is complete.
+        model makes them; to a synchronous one, or from Chat Completions, every item arrives in one piece.
     """
-    raw = clients.takes_raw_text(client) if raw is None else raw
-    service = _Service(executor, client, raw=raw)
+    raw = api == "responses" and clients.takes_raw_text(client) if raw is None else raw
+    service = _Service(executor, Chat(client) if api == "chat" else _Responses(client), raw=raw)
     if isinstance(client, AsyncOpenAI):
         asynchronous = httpx2.AsyncClient(transport=AsyncTransport(service.serve))
         return client.with_options(http_client=asynchronous, max_retries=0)  # what has run is not run again
@@ -70,13 +77,13 @@ def local(client: AsyncOpenAI | OpenAI, executor: Executor, *, raw: bool | None 
 class _Service:
     """Answers requests of the hosted form. One for each client."""
 
-    def __init__(self, executor: Executor, client: AsyncOpenAI | OpenAI, *, raw: bool) -> None:
+    def __init__(self, executor: Executor, model: Chat | _Responses, *, raw: bool) -> None:
         self._executor = executor
-        self._client = client
+        self._model = model
         self._raw = raw
         self._waiting: dict[str, Waiting] = {}  # by response id of ours
         self._vendors: dict[str, str] = {}  # response id of ours -> the vendor's
-        self._last: tuple[str, Catalog, Offer] | None = None
+        self._last: tuple[str, Catalog, RequestTools] | None = None
 
     async def serve(self, body: Item) -> AsyncGenerator[Item]:
         """The events of the response to a request; the last one holds the response."""
@@ -90,7 +97,8 @@ class _Service:
         elif previous in self._waiting:
             raise Refusal("a program waits: its continuation needs programmatic_tool_calling in tools", "tools")
         else:
-            events = self._ask({name: part for name, part in body.items() if name != "stream"}, body)
+            params = body | {"input": listed(body.get("input"))} if isinstance(self._model, Chat) else dict(body)
+            events = self._model.ask(params, stream=bool(params.pop("stream", False)))
         async with aclosing(events):
             async for event in events:
                 yield event
@@ -145,7 +153,7 @@ class _Service:
                 params["previous_response_id"] = previous
             response: Item = {}
             asked = params if choice is None else params | {"tool_choice": choice}
-            async with aclosing(self._ask(asked, body)) as events:
+            async with aclosing(self._model.ask(asked, stream=bool(body.get("stream")))) as events:
                 async for event in events:
                     response = event["response"] if event["type"] in END else response
                     for shown in out.passed_on(event):
@@ -164,16 +172,16 @@ class _Service:
         assert waiting is not None
         yield self._pause(out, waiting)  # where nothing waits, an empty continuation goes on
 
-    def _offer_for(self, tools: list[Item]) -> Offer:
+    def _offer_for(self, tools: list[Item]) -> RequestTools:
         """The executor with the request's tools; kept, for a conversation has the same ones in every request."""
         key, catalog = json.dumps(tools), self._executor.catalog
         if self._last is None or self._last[0] != key or self._last[1] is not catalog:
             made = dialect.for_programs(tools)
-            offer = Offer(with_tools(self._executor, made), {tool.full_name: tool for tool in made})
+            offer = RequestTools(with_tools(self._executor, made), {tool.full_name: tool for tool in made})
             self._last = (key, catalog, offer)
         return self._last[2]
 
-    async def _programs(self, code: CodeTool, offer: Offer, response: Item, code_tool: Item) -> Waiting | None:
+    async def _programs(self, code: CodeTool, offer: RequestTools, response: Item, code_tool: Item) -> Waiting | None:
         """Start the programs of a response; None where it has none, or has failed."""
         status = response.get("status")
         found = called(response["output"], status=status)
@@ -215,16 +223,23 @@ class _Service:
         while len(self._vendors) > KEPT:
             del self._vendors[next(iter(self._vendors))]
 
-    async def _ask(self, params: Item, body: Item) -> AsyncGenerator[Item]:
-        """One request to the model, streamed as the application's is; else its only event is the end."""
-        if not body.get("stream"):
-            response = await clients.respond(self._client, {"extra_body": params}, stream=False, on_event=None)
+
+class _Responses:
+    """Asks a model over the Responses API."""
+
+    def __init__(self, client: AsyncOpenAI | OpenAI) -> None:
+        self._client = client
+
+    async def ask(self, params: Item, *, stream: bool) -> AsyncGenerator[Item]:
+        """One request, and its events; that of its end is the only one where it is not streamed."""
+        request = {"extra_body": params}
+        if not stream:
+            response = await clients.respond(self._client, request, stream=False, on_event=None)
             made = response.to_dict(mode="json")
             yield {"type": f"response.{made.get('status') or 'completed'}", "response": made}
             return
         done: list[Item] = []
-        create = self._client.responses.create
-        async with aclosing(clients.events(self._client, create, {"extra_body": params})) as arriving:
+        async with aclosing(clients.events(self._client, self._client.responses.create, request)) as arriving:
             async for each in arriving:
                 event: Item = each.to_dict(mode="json")
                 if event["type"] == "response.output_item.done":

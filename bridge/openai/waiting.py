@@ -22,8 +22,8 @@ _VERDICT: Final = "mcp_approval_response"
 
 
 @dataclass(frozen=True)
-class Offer:
-    """What the tools of a request come to: an executor that has them besides its own, and them by full name."""
+class RequestTools:
+    """What the tools of a request come to: an executor that has them besides its own; they by full name."""
 
     executor: Executor
     tools: dict[str, Tool]
@@ -44,7 +44,7 @@ class Waiting:
 
     step: Step
     code: CodeTool
-    offer: Offer
+    offer: RequestTools
     response: Item
     types: dict[str, str]
     beside: set[str]

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from openai.types.responses import Response
 
 import bridge
 from bridge import Approve, ConfigurationError, Deny, Executor, Policy, StateError, Tool, allow, ask, deny, openai
@@ -94,9 +95,9 @@ async def test_nothing_but_the_code_tool_is_offered_and_how_to_use_it_is_in_the_
 ) -> None:
     wire.play([says("hi")])
     async with executor_of(tools, opened) as executor:
-        await loop(client, executor, instructions="Be brief.")
+        await loop(client, executor, instructions="Be brief.", name="js")
         [request] = wire.requests
-        assert [tool["name"] for tool in request["tools"]] == ["run_program"]
+        assert [tool["name"] for tool in request["tools"]] == ["js"]
         assert request["tools"][0]["strict"] is True
         assert request["instructions"] == f"Be brief.\n\n{executor.instructions()}"
         assert "include" not in request
@@ -593,6 +594,21 @@ async def test_the_single_step_serves_a_loop_of_ones_own(
         step = await openai.handle(response, executor, after=step)
         assert (step.status, step.final, step.items) == ("finished", True, [])
     assert wire.refusals == []
+
+
+async def test_what_nobody_here_knows_goes_back_as_it_came(
+    wire: Wire, client: Any, tools: Tools, opened: Sandbox
+) -> None:
+    wire.play([program(ADD)])
+    async with executor_of(tools, opened) as executor:
+        response = await client.responses.create(model="m", input="hi", tools=openai.tools(executor))
+        odd = [
+            {"type": "telepathy_call", "id": "tp_1", "thought": {"deep": [1, None]}},
+            {**response.output[0].to_dict(), "agent": {"agent_name": "x"}},
+        ]
+        step = await openai.handle(Response.construct(**{**response.to_dict(), "output": odd}), executor)
+        assert step.transcript[:2] == odd
+        assert step.items[0]["output"] == ADDED
 
 
 async def test_a_response_that_is_not_there_yet_cannot_be_answered(

@@ -13,6 +13,7 @@ from bridge import Executor, Policy, allow, ask, deny, openai
 from sandbox import Limits, Sandbox
 from tests.providers.openai_shop import Tools, client_of, executor_of
 from tests.providers.openai_wire import (
+    EVENTS,
     Turn,
     Wire,
     called_by,
@@ -184,6 +185,11 @@ async def test_an_application_gets_the_same_items_in_the_same_order_from_here(
     if stream:
         types = [event.type for event in here.events if "output_item" in event.type]
         assert types == [event.type for event in there.events if "output_item" in event.type]
+        for event in here.events:
+            EVENTS.validate_python(event.to_dict(mode="json"))
+        assert [event.sequence_number for event in here.events[-3:]] == list(
+            range(here.events[-3].sequence_number, here.events[-1].sequence_number + 1)
+        )
 
 
 def drive(application: Application) -> Application:
