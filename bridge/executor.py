@@ -106,6 +106,7 @@ class Executor:
                 await self.sandbox.__aenter__()
             await self._keeper.open()
             self._tasks = await anyio.create_task_group().__aenter__()
+            self._tasks.start_soon(self._roster.expiring)
             if self._keeper.store is not None:
                 self._tasks.start_soon(self._keeper.renewing)
             await self._offer.start(self._tasks)

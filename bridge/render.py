@@ -33,6 +33,7 @@ _BLANK: Final = f"(?:(?![{_BREAKS}])[\\s\u200b-\u200f\u2060-\u2064\u202a-\u202e\
 _FORGED: Final = re.compile(f"((?:\\A|(?<=[{_BREAKS}])){_BLANK})(?=\\[{_BLANK}sandbridge)", re.IGNORECASE)
 _LINES: Final = re.compile("\r\n|[\n\r\u2028\u2029]")  # line ends of ECMA-262
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+REUSABLE: Final = frozenset(("completed", "answered"))  # outcomes of calls that a corrected program may take over
 _OUTCOMES: Final = {
     "failed": "failed",
     "denied": "denied",
@@ -211,10 +212,16 @@ def _calls(parts: Parts) -> list[_Section]:
         counts = Counter(row.tool for row in left_out).most_common(5)
         return f"  ... {len(left_out):,} more calls: " + ", ".join(f"{_dotted(tool)} x {n}" for tool, n in counts)
 
-    return [
+    sections = [
         _line("calls so far, in order; what ran is not undone, so do not repeat its effects:"),
         _list(rows, lambda index: _call(index + 1, rows[index]), gone),
     ]
+    reusable = sum(row.outcome in REUSABLE for row in rows)
+    if reusable and parts.handle:
+        what = "1 completed call" if reusable == 1 else f"{reusable:,} completed calls"
+        text = f'{what} can be reused: a corrected program run with reuse "{parts.handle}" gets the same replies for'
+        sections.append(_line(f"{text} the same calls, which are not executed again"))
+    return sections
 
 
 def _call(number: int, row: CallRow) -> str:

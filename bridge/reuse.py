@@ -16,11 +16,11 @@ import msgspec
 from bridge.approval import canonical
 from bridge.calls import CallState
 from bridge.journal import CameBack
+from bridge.render import REUSABLE
 from bridge.replies import read
 from bridge.state import RunState
 from sandbox import Notice
 
-REUSABLE: Final = frozenset(("completed", "answered"))
 _NAMED: Final = 10  # tools that the warning names
 
 
@@ -61,11 +61,6 @@ class Reuse:
             names = sorted({tool for (tool, _), left in self._left.items() if left})
             text += f"; {idle} completed call(s) of that run were not made again ({', '.join(names[:_NAMED])})"
         return Notice("reused_calls", text)
-
-
-def reusable(state: RunState) -> int:
-    """How many calls of a run a corrected program may take over."""
-    return sum(call.outcome in REUSABLE for call in state.calls.values())
 
 
 def _key(call: CallState) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import heapq
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -10,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import msgspec
 
 from bridge import events
@@ -83,6 +86,8 @@ class Roster:
         self._hibernate_after_s = hibernate_after_s
         self._kept: OrderedDict[str, Run] = OrderedDict()
         self._kept_bytes = 0
+        self._alarms: list[tuple[float, str]] = []
+        self._alarm = anyio.Event()
 
     async def begin(self, order: Order) -> Run:
         """Start a run and return at its first pause or at its end."""
@@ -132,6 +137,7 @@ class Roster:
             run.add(record)
         if rested and is_at_rest(kept):
             await run.give_back()
+            self._watch(run)
             return run
         run.status = "running"
         self._spawn(run)
@@ -152,6 +158,18 @@ class Roster:
         other = copy.copy(self)
         other._offer = offer  # noqa: SLF001  its own
         return other
+
+    async def expiring(self) -> None:
+        """Go on with sleeping runs whose calls nobody answered in time. A task of the executor."""
+        while True:
+            while self._alarms and self._alarms[0][0] <= time.time():
+                run = self.runs.get(heapq.heappop(self._alarms)[1])
+                if run is not None:
+                    await run.expire_asleep()
+            self._alarm = anyio.Event()
+            left = self._alarms[0][0] - time.time() if self._alarms else math.inf
+            with anyio.move_on_after(left):
+                await self._alarm.wait()
 
     async def put_down(self) -> None:
         """The executor closes: see `Run.put_down`."""
@@ -209,9 +227,19 @@ class Roster:
         try:
             await run.drive()
         finally:
-            if run.status == "finished" and self.runs.get(run.id) is run:
-                del self.runs[run.id]
-                self._keep(run)
+            if self.runs.get(run.id) is run:
+                if run.status == "finished":
+                    del self.runs[run.id]
+                    self._keep(run)
+                else:
+                    self._watch(run)
+
+    def _watch(self, run: Run) -> None:
+        """A run sleeps: somebody has to notice when its calls expire."""
+        first = run.people.expires_at()
+        heapq.heappush(self._alarms, (first, run.id))
+        if self._alarms[0] == (first, run.id):
+            self._alarm.set()
 
     def _keep(self, run: Run) -> None:
         self._kept[run.id] = run

@@ -287,6 +287,13 @@ class Run:
                         self.fault = error
                         await self._finish()
 
+    async def expire_asleep(self) -> None:
+        """Go on with a sleeping run whose calls have expired; nothing where somebody drives it, here or elsewhere."""
+        if self._driver is None and self.status == "paused" and await self.regained():
+            self.people.expire()
+            self.unpause()
+            self._around.spawn(self)
+
     async def put_down(self) -> None:
         """The executor closes: a paused run that a store has stays paused, any other is cancelled."""
         if self.status == "paused" and self.journal.sink is not None:
