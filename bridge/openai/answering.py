@@ -29,6 +29,7 @@ from bridge.openai.items import (
     plain,
 )
 from bridge.openai.turns import Item
+from bridge.pictures import readable
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -157,7 +158,9 @@ class Offer:
             tool = self._by_name.get(call.item["name"])
             declared = tool is not None and tool.entry.tool.output_schema is not None
             return output(call, for_program(answered, declared=declared))
-        return output(call, answered.text, answered.result.images if answered.result is not None else ())
+        images = answered.result.images if answered.result is not None else ()
+        pictures, left_out = readable(images, self.tool.executor.fetch)
+        return output(call, "\n".join([answered.text, *left_out]), pictures)
 
     def is_ours(self, item: Item) -> bool:
         """Whether the executor answers a call, rather than the application."""
@@ -177,6 +180,11 @@ class Turn(base.Turn):
         self.offer = offer  # the next response is handled with the same
         self._parts = parts
         self._given = given
+
+    @property
+    def own(self) -> list[Answered]:
+        programs = {call.id for call in self._given.all if call.parent is not None}
+        return [answered for answered in self.answers if answered.id not in programs]
 
     @property
     def items(self) -> list[Item]:

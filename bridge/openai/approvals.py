@@ -15,7 +15,7 @@ import msgspec
 from bridge.approval import canonical
 from bridge.code_tool import Answered, ModelCall
 from bridge.dialect import is_object
-from bridge.direct import ToolCall, with_tools
+from bridge.direct import ToolCall
 from bridge.errors import CatalogError
 from bridge.loop import Direct
 from bridge.openai.items import Item
@@ -58,7 +58,7 @@ class Approvals(Direct):
         self._given = dict(zip([call.id for call in calls], arguments, strict=True))
 
     async def start(self, executor: Executor) -> None:
-        await super().start(with_tools(executor, self._tools, alone=True))
+        await super().start(executor.with_tools(self._tools, alone=True))
 
     def has(self, call_id: str) -> bool:
         """Whether a request is one of these."""

@@ -188,6 +188,8 @@ def _call_of(program: Item, code_tool: Item) -> Item:
 def program_output(answered: Answered) -> Item:
     """The end of a program: `completed`, for clients take `incomplete` as not ended; a failure is in the text."""
     text = answered.text if answered.failed or answered.result is None else answered.result.body
+    if answered.result is not None and (count := len(answered.result.images)):
+        text += f"\n[sandbridge] {count} picture(s) are not shown: the result of a program is text"
     made = {"id": f"out_{answered.id}", "call_id": answered.id, "result": text, "status": "completed"}
     return {"type": "program_output", **made}
 

@@ -17,7 +17,7 @@ from bridge.code_tool import Answered, ModelCall
 from bridge.openai.turns import Item
 
 if TYPE_CHECKING:
-    from sandbox import Image
+    from bridge.pictures import Picture
 
 CALLS: Final = frozenset(["function_call", "custom_tool_call", "mcp_approval_request"])
 # Calls that wait for the application, and that no executor can answer: it has no shell, no screen, no patches.
@@ -125,14 +125,13 @@ def spoken(output: Iterable[Item]) -> str:
 # ---- what goes back ----------------------------------------------------------------------------------------------
 
 
-def output(call: Called, text: str, images: Iterable[Image] = ()) -> Item:
+def output(call: Called, text: str, pictures: Iterable[Picture] = ()) -> Item:
     """The output item for a function or custom call; `caller` goes back unchanged."""
     kind: Literal["function_call_output", "custom_tool_call_output"]
     kind = "function_call_output" if call.item["type"] == "function_call" else "custom_tool_call_output"
     shown = [
-        {"type": "input_image", "image_url": f"data:{image.mime_type};base64,{image.data}", "detail": "auto"}
-        for image in images
-        if image.data
+        {"type": "input_image", "image_url": f"data:{each.kind};base64,{each.data}", "detail": "auto"}
+        for each in pictures
     ]
     content = [{"type": "input_text", "text": text}, *shown] if shown else text
     made: Item = {"type": kind, "call_id": call.id, "output": content}

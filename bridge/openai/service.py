@@ -22,7 +22,6 @@ import httpx2
 from openai import AsyncOpenAI, OpenAI
 
 from bridge.code_tool import CodeTool
-from bridge.direct import with_tools
 from bridge.errors import ToolError
 from bridge.loop import Refused
 from bridge.openai import client as clients
@@ -177,7 +176,7 @@ class _Service:
         key, catalog = json.dumps(tools), self._executor.catalog
         if self._last is None or self._last[0] != key or self._last[1] is not catalog:
             made = dialect.for_programs(tools)
-            offer = RequestTools(with_tools(self._executor, made), {tool.full_name: tool for tool in made})
+            offer = RequestTools(self._executor.with_tools(made), {tool.full_name: tool for tool in made})
             self._last = (key, catalog, offer)
         return self._last[2]
 

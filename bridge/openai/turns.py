@@ -69,6 +69,11 @@ class Turn:
         return [*self._step.answers, *cut]
 
     @property
+    def own(self) -> list[Answered]:
+        """The answers to the model itself: what fails within a program of the vendor is for that program to mind."""
+        return self.answers
+
+    @property
     def items(self) -> list[Item]:
         """What goes back to the vendor, in the order of the calls. `StateError` while something waits."""
         raise NotImplementedError
@@ -233,7 +238,8 @@ class Conversation:
             return
         self.status, self._turn = "ready", None
         self._take(turn)
-        self._bounds.saw(turn.answers, self)
+        if own := turn.own:
+            self._bounds.saw(own, self)
         if turn.status in ("finished", "incomplete"):
             self.status = turn.status
             return

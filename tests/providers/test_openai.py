@@ -278,12 +278,15 @@ async def test_in_a_stored_conversation_only_what_is_new_is_sent(
 async def test_pictures_of_a_program_are_shown_to_the_model(
     wire: Wire, client: Any, tools: Tools, opened: Sandbox
 ) -> None:
-    data = base64.b64encode(b"\x89PNG").decode()
-    wire.play([program(f"image('data:image/png;base64,{data}'); return 1")], [says("ok")])
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+    other = base64.b64encode(b"<svg/>").decode()
+    images = f"image('data:image/jpeg;base64,{data}'); image('data:image/png;base64,{other}'); return 1"
+    wire.play([program(images)], [says("ok")])
     async with executor_of(tools, opened) as executor:
         await loop(client, executor)
     [[text, picture]] = outputs(wire)
     assert text["text"].startswith("[sandbridge] completed")
+    assert text["text"].endswith("[sandbridge] picture 2 was left out: it is no PNG, JPEG, GIF or WebP")
     assert picture == {"type": "input_image", "image_url": f"data:image/png;base64,{data}", "detail": "auto"}
 
 

@@ -129,6 +129,15 @@ async def test_a_failure_is_told_inside_the_value_for_the_wire_has_no_other_plac
     assert tools.reached == []
 
 
+async def test_what_fails_within_a_program_is_for_the_program_to_mind_however_often(
+    wire: Wire, client: Any, tools: Tools, opened: Sandbox
+) -> None:
+    wire.play([program("..."), nested("fail", {}, 1)], *([nested("fail", {}, number)] for number in range(2, 6)))
+    wire.play([program_output("gave up"), says("sorry")])
+    async with executor_of(tools, opened) as executor:
+        assert (await loop(client, executor)).text == "sorry"
+
+
 @pytest.mark.parametrize("state", ["unknown", "ended"])
 async def test_a_call_whose_program_is_not_there_or_has_ended_reaches_nobody(
     wire: Wire, client: Any, tools: Tools, opened: Sandbox, state: str
