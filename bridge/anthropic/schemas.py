@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bridge.dialect import Document, is_list, is_object
+from bridge.dialect import Document, is_list, is_object, listed
 from bridge.offers import DirectTool
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -56,12 +56,9 @@ def input_schema(schema: Mapping[str, Any], *, acyclic: bool = False) -> tuple[d
         properties, required = document.shape()
         target = document.followed(made)
         source = target if is_object(target) else made
-        for word in _TOP:
-            if word in source:
-                left_out.append({word: source[word]})
-            for branch in source.get(word, ()) if word != "allOf" else ():
-                for name, part in document.shape(branch)[0].items():  # of one of several: known, but never required
-                    properties.setdefault(name, part)
+        left_out += [{word: source[word]} for word in _TOP if word in source]
+        for name, part in _of_branches(document, source).items():
+            properties.setdefault(name, part)
         definitions = {word: made[word] for word in ("$defs", "definitions") if word in made}
         extra = {k: v for k, v in source.items() if k not in (*_TOP, "$ref", "properties", "required")}
         made = {**extra, **definitions, "properties": properties, **({"required": required} if required else {})}
@@ -80,6 +77,20 @@ def input_schema(schema: Mapping[str, Any], *, acyclic: bool = False) -> tuple[d
             made["required"] = [name for name in required if name not in odd]
         made.pop("additionalProperties", None)
     return (_Written(document).out(made) if acyclic else made), left_out
+
+
+def _of_branches(document: Document, schema: dict[str, Any]) -> dict[str, Any]:
+    """Properties that only alternatives name: never required, and typed only where every alternative has a type."""
+    found: dict[str, Any] = {}
+    for word in ("anyOf", "oneOf"):
+        branches = [document.shape(branch)[0] for branch in listed(schema, word)]
+        for name in dict.fromkeys(name for branch in branches for name in branch):
+            kinds = [branch[name] for branch in branches if name in branch]
+            if len(kinds) == len(branches):
+                found.setdefault(name, kinds[0] if all(kind == kinds[0] for kind in kinds) else {"anyOf": kinds})
+            else:
+                found.setdefault(name, {"description": f"In one of the alternatives: {_short(kinds[0])}"})
+    return found
 
 
 class _Written:

@@ -264,7 +264,7 @@ values = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(schema=schemas, value=values, acyclic=st.booleans())
 def test_a_declaration_never_refuses_what_the_gate_would_let_through(
     schema: dict[str, Any], value: Any, acyclic: bool
