@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from bridge.calls import CallState
-from bridge.errors import StateError
+from bridge.errors import BridgeError
 from bridge.gate import Flight, read_only
 from bridge.journal import Sent
 
@@ -51,7 +51,7 @@ class Flights:
                 await run.journal.flush()
             run.back(await run.gate.perform(flight, run_id=run.id, limits=run.limits, context=self._context))
             run.write_on()
-        except StateError as error:  # the store: somebody else drives the run by now, and nothing more is sent
+        except BridgeError as error:  # the store fails, or somebody else drives the run by now: nothing more is sent
             run.lose(error)
         finally:
             del self.flying[flight.call.number]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
 import math
 import os
 import secrets
@@ -24,15 +25,16 @@ import anyio.to_thread
 import msgspec
 
 from bridge.approval import Grant, Grants
-from bridge.errors import ConfigurationError, StateError
+from bridge.errors import BridgeError, ConfigurationError, StateError
 from bridge.journal import Began, Record, decode, encode
 from bridge.state import RunState
 
 if TYPE_CHECKING:
     from bridge.run import Run
-    from bridge.store import Lease, Store
+    from bridge.store import Lease, Store, Waiting
 
 T = TypeVar("T")
+log: Final = logging.getLogger("sandbridge")
 
 LEASE_S: Final = 30.0  # a host that has been silent for so long is taken to be gone
 KEY_BYTES: Final = 16  # at least; a key of fewer can be guessed
@@ -138,6 +140,8 @@ class Keeper:
                     run = self._runs.get(run_id)
                     if run is not None:
                         run.lose(error)
+                except BridgeError as error:  # the next write or renewal will tell
+                    log.warning("the lease of run %s could not be renewed: %s", run_id, error)
 
     async def exchange(self, grants: Grants) -> None:
         """Bring approvals that others gave into memory, and those given here into the store."""
@@ -194,6 +198,7 @@ class Keeper:
         sink, store = run.journal.sink, self.store
         if not isinstance(sink, StoreSink) or store is None or sink.lease is not None:
             return
+        await self.exchange(run.gate.grants)
         lease, lines = await self._acquire(store, run.id, None)
         sink.lease, sink.claim = lease, ""
         known, sink.seq = sink.seq, len(lines)
@@ -203,24 +208,12 @@ class Keeper:
 
     async def give_back(self, run: Run) -> None:
         """The run is paused and all of it is in the store: whoever comes next may drive it."""
-        from bridge.store import Waiting
-
         sink, store = run.journal.sink, self.store
         if not isinstance(sink, StoreSink) or store is None or sink.lease is None:
             return
         await self.exchange(run.gate.grants)
         claim = secrets.token_urlsafe(24)
-        lease, waits = sink.lease, list(run.state.waiting.values())
-        waiting = [
-            Waiting(
-                call=call.id,
-                tool=call.tool,
-                kind="client" if call.stage == "client" else "approval",
-                expires_at=call.expires_at,
-                line=call.line,
-            )
-            for call in waits
-        ]
+        lease, waiting = sink.lease, waiting_rows(run.state)
         await self.blocking(
             lambda: store.release(
                 lease,
@@ -228,7 +221,7 @@ class Keeper:
                 status="paused",
                 claim_digest=_digest(claim),
                 waiting=waiting,
-                expires_at=min((call.expires_at for call in waits), default=None),
+                expires_at=min((row.expires_at for row in waiting), default=None),
             )
         )
         self._forget(run, claim)
@@ -321,6 +314,22 @@ class Keeper:
         if header.expires <= time.time():
             raise StateError(f"the state of run {header.run} has expired: nobody answered in time; run it again")
         return decode(lines)
+
+
+def waiting_rows(state: RunState) -> list[Waiting]:
+    """What a paused run waits for, as a store lists it."""
+    from bridge.store import Waiting
+
+    return [
+        Waiting(
+            call=call.id,
+            tool=call.tool,
+            kind="client" if call.stage == "client" else "approval",
+            expires_at=call.expires_at,
+            line=call.line,
+        )
+        for call in state.waiting.values()
+    ]
 
 
 def _keys(given: bytes | str | Sequence[bytes | str] | None) -> list[bytes]:

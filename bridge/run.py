@@ -23,6 +23,7 @@ from bridge.flights import Flights
 from bridge.gate import Gate, bind, read_only, refusal
 from bridge.journal import CameBack, Delivered, Ended, Journal, Record
 from bridge.keeping import Keeper
+from bridge.loading import regrant, settled
 from bridge.made import Workers
 from bridge.people import People
 from bridge.results import PendingCall, Status
@@ -155,8 +156,11 @@ class Run:
 
     async def cancel(self) -> None:
         """End the run and its calls; its result says `cancelled`. Does nothing once it is finished."""
-        if not await self.regained():  # it goes on elsewhere, and is no longer ours to cancel
-            self.fault = self.fault or StateError(f"run {self.id} is driven by somebody else")
+        try:
+            if self.status == "paused":
+                await self._around.keeper.retake(self)
+        except BridgeError as error:  # it goes on elsewhere, or nobody can say: it is no longer ours to cancel
+            self.fault = self.fault or error
         self._cancelled = True
         if self._driver is not None:
             self._driver.scope.cancel()
@@ -214,13 +218,18 @@ class Run:
 
     def adopt(self, records: list[Record]) -> None:
         """Take in what others have written to the journal of this run while it was paused."""
+        state = self.state
         for record in records:
             self.add(record)
         self.journal.came_from_sink()
-        bind(self.state, self.gate)
+        bind(state, self.gate)
+        regrant(records, state, self.gate.grants)
+        for record in settled(state, self.gate):  # whoever judged had no tools; whoever drove may have died
+            self.add(record)
+        self.end = self.end or ending.stopped(state)
         self.seat.stale = self.seat.stale or any(isinstance(record, Delivered) for record in records)
-        for call in self.state.calls.values():
-            if call.stage == "queued" and call not in self.flights.queue:
+        for call in state.calls.values():
+            if call.stage == "queued" and call not in self.flights.queue and not self.people.redefined(call):
                 self.flights.queue.append(call)
 
     def back(self, record: CameBack) -> None:
