@@ -14,6 +14,7 @@ A reply stands in `CameBack` only: a frame is rebuilt from the ids in `Delivered
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, Protocol
 
@@ -215,6 +216,7 @@ Record = Began | Waved | Decided | Judged | Redefined | Sent | Again | CameBack 
 
 _decoder: Final = msgspec.json.Decoder(Record)
 _encoder: Final = msgspec.json.Encoder()
+_ONE_LINE: Final = bytes(ord(" ") if chr(code) in "\r\n" else code for code in range(256))
 
 
 class _Version(Struct):
@@ -222,14 +224,25 @@ class _Version(Struct):
 
 
 def encode(record: Record) -> bytes:
-    """One record as JSON text, without a line break."""
+    """One record as JSON text, without a line break. Half characters become U+FFFD: nobody could read them again."""
     if isinstance(record, Decided) and record.as_made and record.checked is not UNSET:
         record = msgspec.structs.replace(record, checked=UNSET)
     try:
-        return _encoder.encode(record)
+        line = _encoder.encode(record)
     except (UnicodeEncodeError, OverflowError, RecursionError):
-        pass  # half characters, integers over 64 bits, deep nesting: the slower encoder knows what to do
-    return canonical(_plain(record)).encode()
+        line = _encode_slowly(record)
+    # JSON text of a tool or the application stands in it as it was; there a line break can only be white space.
+    return line.translate(_ONE_LINE) if b"\n" in line or b"\r" in line else line
+
+
+def _encode_slowly(record: Record) -> bytes:
+    """For half characters, integers over 64 bits and deep nesting."""
+    plain = _plain(record)
+    try:
+        text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except RecursionError:
+        text = canonical(plain)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _plain(record: Struct) -> dict[str, Any]:

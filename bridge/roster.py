@@ -98,7 +98,7 @@ class Roster:
             version=VERSION,
             run_id=secrets.token_hex(8),
             at=time.time(),
-            program=order.program,
+            program=order.program.encode("utf-8", "replace").decode(),  # half characters have no place in a journal
             inputs=msgspec.Raw(order.inputs),
             seed=secrets.randbits(32) if order.seed is None else order.seed & 0xFFFFFFFF,
             now_ms=now_ms(),
