@@ -134,9 +134,9 @@ def _work(
 
 
 async def _stdio(gateway: Gateway) -> None:
-    from mcp.server.stdio import stdio_server
+    from bridge.gateway.over_stdio import stdio_streams
 
-    async with stdio_server() as (received, sent):
+    async with stdio_streams() as (received, sent):
         await gateway.server.run(received, sent, gateway.server.create_initialization_options())
 
 

@@ -1,0 +1,110 @@
+"""The gateway over this process's standard streams. It can be stopped while it waits for its host.
+
+The SDK's own transport reads in a thread that nothing can interrupt: a server that has to end would stay until its host
+says something. While this one serves, descriptor 0 is empty and 1 is standard error: what anything else in the process
+reads or prints touches no message.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+
+log: Final = logging.getLogger("sandbridge")
+LINE_BYTES: Final = 8 << 20  # of one message of a host; a program has at most 256 KiB, inputs some more
+READ_BYTES: Final = 1 << 16
+WRITE_BYTES: Final = 4_096  # PIPE_BUF of Linux: a pipe that can be written to takes as much without blocking
+    4_096  # POSIX: a pipe that can be written to takes PIPE_BUF without blocking, at least 512; Linux's
+)
+
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def stdio_streams() -> AsyncGenerator[Streams]:
+    """Messages of the host, and to it, until the block is left; the first stream ends when the host closes its end."""
+    into, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    sent, out = anyio.create_memory_object_stream[SessionMessage](0)
+    with _standard_streams() as (reading, writing), into, received, sent, out:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_read, reading, into)
+            tasks.start_soon(_write, writing, out)
+            yield received, sent
+            tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _standard_streams() -> Generator[tuple[int, int]]:
+    """Duplicates of descriptors 0 and 1, which are diverted meanwhile."""
+    reading, writing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        os.dup2(nothing, 0)
+        os.dup2(2, 1)
+        yield reading, writing
+    finally:
+        os.dup2(reading, 0)
+        os.dup2(writing, 1)
+        for each in (nothing, reading, writing):
+            os.close(each)
+
+
+async def _read(descriptor: int, into: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    """Lines to messages, until the end of the input. A line that is too long is left out, and said so."""
+    parts: list[bytes] = []
+    size = 0
+    with into:
+        while True:
+            await _able(anyio.wait_readable, descriptor)
+            chunk = os.read(descriptor, READ_BYTES)
+            if not chunk:
+                return
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                whole = b"".join([*parts, line])
+                if size <= LINE_BYTES and whole.strip():
+                    await into.send(_message(whole))
+                parts, size = [], 0
+            size += len(rest)
+            if size <= LINE_BYTES:
+                parts.append(rest)
+            elif parts:
+                parts = []
+                log.warning("a message of more than %d bytes was left out", LINE_BYTES)
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
+
+
+async def _write(descriptor: int, out: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    """Messages to lines. A host that has gone is told nothing more."""
+    async for message in out:
+        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+        data = memoryview(text.encode() + b"\n")
+        while data:
+            await _able(anyio.wait_writable, descriptor)
+            try:
+                data = data[os.write(descriptor, data[:WRITE_BYTES]) :]
+            except BrokenPipeError:
+                return
+
+
+async def _able(wait: Callable[[Any], Awaitable[None]], descriptor: int) -> None:
+    """Wait until a descriptor can be used; a file always can, and there is nothing that would wait for it."""
+    try:
+        await wait(descriptor)
+    except PermissionError:
+        await anyio.lowlevel.checkpoint()
