@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import secrets
 import zlib
 from collections.abc import Iterable, Sequence
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 PROGRAM: Final = "programmatic"
 OURS: Final = "sandbridge"  # `server_label` of an approval for a function, which has no server
 _ID: Final = "prog_"  # before the id of the model's call: the id of the program
+_CALL_ID: Final = re.compile(r"(?:mcpr_)?call_(.+)_[0-9]+")  # of a program's call or approval: its run's id is in it
+_OWN_ID: Final = re.compile(r"_sb[0-9a-f]{16}$")
 _CODE_TYPES: Final = frozenset(["custom_tool_call", "function_call"])
 _HOSTED_ONLY: Final = ("allowed_callers", "output_schema")  # what the definitions of the plain form do not have
 
@@ -233,6 +236,38 @@ def is_request(call: PendingCall | ApprovalRequest) -> TypeIs[ApprovalRequest]:
 def call_id(call: PendingCall | ApprovalRequest) -> str:
     """The id of a program's call on the wire."""
     return "call_" + call.id.replace(".", "_")
+
+
+def live_programs(items: Iterable[Item]) -> dict[str, str]:
+    """`call_id` of each program in a request that has not ended -> id of its run, which its calls' ids hold."""
+    found: dict[str, str] = {}
+    ended: set[str] = set()
+    for item in items:
+        parent = made_by(item)
+        if parent is not None:
+            held = _CALL_ID.fullmatch(item.get("call_id") or item["id"])
+            found[parent] = held[1] if held else found.get(parent, "")
+        elif item.get("type") == "program":
+            found.setdefault(item["call_id"], "")
+        elif item.get("type") == "program_output":
+            ended.add(item["call_id"])
+    return {call_id: run_id for call_id, run_id in found.items() if call_id not in ended}
+
+
+def direct_calls(items: Iterable[Item]) -> set[str]:
+    """Calls of the model itself that a request has or answers, as far as it says."""
+    own = [item for item in items if str(item.get("type")).endswith(("_call", "_call_output")) and not made_by(item)]
+    return {item["call_id"] for item in own if "call_id" in item and not _CALL_ID.match(item["call_id"])}
+
+
+def id_that_waits(vendors: str) -> str:
+    """An id for a response of ours that goes on from one of the vendor's."""
+    return f"{vendors}_sb{secrets.token_hex(8)}"
+
+
+def vendors_id(own: str) -> str:
+    """The vendor's id in one of ours."""
+    return _OWN_ID.sub("", own)
 
 
 def answer_of(item: Item, *, declared: bool) -> Answer:

@@ -5,15 +5,16 @@ sends, in the same order, from any model; the programs run here under the execut
 executor's own tools besides those of the request. What the vendor's service owns is owned here: programs that wait for
 the application, and the responses that it continues. Requests without programs go through unchanged.
 
-A response that waits has an id of ours, known to this client only; the last one of a turn has the vendor's. A program
-that waits is gone with the process. What policy asks about and the executor's approver leaves open is sent as
-`mcp_approval_request`.
+A response that waits has an id of ours, which holds the vendor's; the last one of a turn has the vendor's own. With a
+store, a program that waits goes on in another process: the ids of its calls hold the run's. What policy asks about and
+the executor's approver leaves open is sent as `mcp_approval_request`.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, overload
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import httpx2
 from openai import AsyncOpenAI, OpenAI
 
-from bridge.code_tool import CodeTool
-from bridge.errors import ToolError
-from bridge.loop import Refused
+from bridge.code_tool import CodeTool, ModelCall, Step
+from bridge.errors import StateError, ToolError
+from bridge.loop import Program, Refused
 from bridge.openai import client as clients
 from bridge.openai import definitions, dialect
 from bridge.openai.definitions import Api
@@ -86,13 +87,14 @@ class _Service:
 
     async def serve(self, body: Item) -> AsyncGenerator[Item]:
         """The events of the response to a request; the last one holds the response."""
-        previous = body.get("previous_response_id")
+        previous, items = body.get("previous_response_id"), listed(body.get("input"))
         if previous in self._vendors:
             body["previous_response_id"] = self._vendors[previous]
         if dialect.speaks_hosted(listed(body.get("tools"))):
             if body.get("background"):
                 raise Refusal("programs do not run in the background here: leave background out", "background")
-            events = self._turn(body, self._found(previous, listed(body.get("input"))))
+            waiting = self._found(previous, items) or await self._from_store(body, items)
+            events = self._turn(body, waiting)
         elif previous in self._waiting:
             raise Refusal("a program waits: its continuation needs programmatic_tool_calling in tools", "tools")
         else:
@@ -106,15 +108,35 @@ class _Service:
         """The programs that a request continues; None where nothing waits."""
         if isinstance(previous, str):
             return self._waiting.get(previous)
-        ended = {item["call_id"] for item in items if item.get("type") == "program_output"}
-        live = [item["call_id"] for item in items if item.get("type") == "program" and item["call_id"] not in ended]
-        parents = {dialect.made_by(item) for item in items if item.get("type") == "function_call_output"} - ended
+        live = dialect.live_programs(items)
         for waiting in self._waiting.values():
-            if not waiting.types.keys().isdisjoint([*live, *parents]) or self._is_beside(waiting, items):
+            if not waiting.types.keys().isdisjoint(live) or self._is_beside(waiting, items):
                 return waiting
-        if live:
-            raise Refusal(f"program {live[0]} does not wait here: it has expired, or another client has it")
         return None
+
+    async def _from_store(self, body: Item, items: list[Item]) -> Waiting | None:
+        """Programs that another process left waiting in the executor's store; None where a request continues none."""
+        live = dialect.live_programs(items)
+        parts: list[Program] = []
+        offer = self._request_tools(listed(body["tools"])) if live else None
+        code = CodeTool(offer.executor) if offer is not None else None
+        if offer is None or code is None:
+            return None
+        for call_id, run_id in live.items():
+            try:
+                run = await offer.executor.load(run_id)
+            except StateError as error:
+                raise Refusal(f"program {call_id} does not wait here: {error}") from None
+            parts.append(Program(ModelCall(id=call_id, name=code.name), "", {}))
+            parts[-1].run = run
+        step = Step([part.call for part in parts], parts)
+        vendors = dialect.vendors_id(body.get("previous_response_id") or "")
+        response: Item = {"id": vendors, "object": "response", "created_at": int(time.time()), "model": body["model"]}
+        response |= {"output": [], "parallel_tool_calls": True, "error": None, "incomplete_details": None}
+        types = dict.fromkeys(live, "custom_tool_call" if self._raw else "function_call")
+        waiting = Waiting(step, code, offer, response, types, dialect.direct_calls(items))
+        waiting.listed = waiting.open_ids
+        return waiting
 
     def _is_beside(self, waiting: Waiting, items: list[Item]) -> bool:
         """Whether a history ends with answers to the calls beside programs that have ended."""
@@ -123,7 +145,7 @@ class _Service:
     async def _turn(self, body: Item, waiting: Waiting | None) -> AsyncGenerator[Item]:
         items, tools = listed(body.get("input")), listed(body["tools"])
         chained = body.get("previous_response_id") is not None or body.get("conversation") is not None
-        offer = self._offer_for(tools) if waiting is None else waiting.offer
+        offer = self._request_tools(tools) if waiting is None else waiting.offer
         code = CodeTool(offer.executor) if waiting is None else waiting.code
         code_tool = definitions.of(code, raw=self._raw)[0]
         echoed = {name: body.get(name) for name in ("tools", "instructions", "previous_response_id")}
@@ -171,7 +193,7 @@ class _Service:
         assert waiting is not None
         yield self._pause(out, waiting)  # where nothing waits, an empty continuation goes on
 
-    def _offer_for(self, tools: list[Item]) -> RequestTools:
+    def _request_tools(self, tools: list[Item]) -> RequestTools:
         """The executor with the request's tools; kept, for a conversation has the same ones in every request."""
         key, catalog = json.dumps(tools), self._executor.catalog
         if self._last is None or self._last[0] != key or self._last[1] is not catalog:
@@ -208,10 +230,11 @@ class _Service:
     def _pause(self, out: Output, waiting: Waiting) -> Item:
         """The response with which the application is to go on, under an id of ours."""
         self._forget(waiting)
-        self._waiting[out.id] = waiting
+        own = dialect.id_that_waits(waiting.response["id"])
+        self._waiting |= {out.id: waiting, own: waiting}  # in a stream the application has seen the first one
         while len(self._waiting) > KEPT:
             del self._waiting[next(iter(self._waiting))]
-        return out.end(waiting.response, out.id)
+        return out.end(waiting.response, own)
 
     def _forget(self, waiting: Waiting) -> None:
         self._waiting = {key: each for key, each in self._waiting.items() if each is not waiting}

@@ -62,6 +62,11 @@ class Waiting:
         asked = {f"mcpr_{dialect.call_id(request)}": request for request in self.step.approvals}
         return {**{dialect.call_id(call): call for call in self.step.pending}, **asked}
 
+    @property
+    def open_ids(self) -> set[str]:
+        """Ids on the wire of all that waits."""
+        return set(self._open())
+
     def news(self) -> Iterator[Item]:
         """Items for the application: calls that it does not know of; where there are none, all that wait once more."""
         if self.step.status == "finished":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -331,8 +332,32 @@ async def test_a_history_whose_program_is_not_here_is_refused(wire: Wire, client
         _, a, b = await application.create([])
         application.history += [item_of(a, "1"), item_of(b, "1")]
         application.client = openai.local(client, executor)
-        with pytest.raises(Exception, match="does not wait here: it has expired, or another client has it"):
+        with pytest.raises(Exception, match="program call_1 does not wait here: "):
             await application.create([])
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_program_that_waits_goes_on_in_another_process_with_a_store(
+    wire: Wire, client: Any, opened: Sandbox, store: bool, tmp_path: Path
+) -> None:
+    kept = f"sqlite:///{tmp_path / 'runs.db'}"
+    wire.play([thinks(), calls("note", {"sku": "n"}, 5), calls("run_program", {"program": CODE})], [says("30 units")])
+    async with Executor([], sandbox=opened, store=kept) as executor:
+        application = Application(openai.local(client, executor), store=store)
+        _, note, _, a, b = await application.create(application.history)
+        application.history += [item_of(a, stock(a))]
+        assert await application.create([item_of(a, stock(a))]) == [b]
+        if not store:  # told again, it is in the history twice
+            application.history.pop()
+    async with Executor([], sandbox=opened, store=kept) as executor:
+        application.client = openai.local(client, executor)
+        application.history += [item_of(b, stock(b)), item_of(note, "noted")]
+        [c] = await application.create([item_of(b, stock(b)), item_of(note, "noted")])
+        assert json.loads(c["arguments"]) == {"sku": "c20"}
+        application.history += [item_of(c, stock(c))]
+        output, message = await application.create([item_of(c, stock(c))])
+        assert (output["result"], message["type"]) == (SUM, "message")
+    assert wire.refusals == []
 
 
 async def test_what_policy_asks_about_is_an_approval_request_on_the_wire(
