@@ -23,8 +23,6 @@ log: Final = logging.getLogger("sandbridge")
 LINE_BYTES: Final = 8 << 20  # of one message of a host; a program has at most 256 KiB, inputs some more
 READ_BYTES: Final = 1 << 16
 WRITE_BYTES: Final = 4_096  # PIPE_BUF of Linux: a pipe that can be written to takes as much without blocking
-    4_096  # POSIX: a pipe that can be written to takes PIPE_BUF without blocking, at least 512; Linux's
-)
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 

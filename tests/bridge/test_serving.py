@@ -214,7 +214,7 @@ def test_a_required_server_that_does_not_start_ends_it_with_the_reason(tmp_path:
     assert "Traceback" not in said
 
 
-async def test_a_signal_ends_it_while_it_waits_for_its_host(tmp_path: Path) -> None:
+def test_a_signal_ends_it_while_it_waits_for_its_host(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command(),
         cwd=tmp_path,
