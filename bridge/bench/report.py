@@ -327,6 +327,7 @@ def _method(manifest: Manifest, priced: tuple[str, Price]) -> list[str]:
         intervals,
         f"Price: {name}: {rates} (file of {manifest.prices_date}; {manifest.prices_source}).",
         caching,
+        "Of scripted models, shares are of the tasks whose plan was executed on both sides; the column says how many.",
         f"Formats: {', '.join(manifest.formats)}. Data sets: {'; '.join(manifest.datasets.values()) or 'none'}.",
         "Every number can be counted again from the stored bodies: sandbridge bench context verify DIR.",
     ]

@@ -38,6 +38,7 @@ class Compared:
     """One variant against the baseline over the tasks that both have.
 
     Attributes:
+        n: All tasks that both have; the figures are of those whose plan was executed (`executed`), see `compare`.
         tokens, cost, cost_uncached, peak: Share saved, median over tasks; negative is a loss.
         tokens_of_sums: Share saved of all tokens together: large tasks weigh more.
         wins, ties, losses: Of tasks, by tokens.
@@ -67,6 +68,9 @@ class Compared:
 def compare(ours: Sequence[Row], base: Sequence[Row], price: Price, seed: int) -> Compared:
     """Compare rows of one variant with those of the baseline.
 
+    Of scripted models only tasks are compared whose plan was executed on both sides: one that ended early would pass
+    for a saving. Those of live models are all kept, failures included.
+
     Raises:
         ValueError: They have no task in common.
     """
@@ -74,6 +78,9 @@ def compare(ours: Sequence[Row], base: Sequence[Row], price: Price, seed: int) -
     pairs = [(row, by_task[key]) for row in ours if (key := (row.task, row.format, row.seed)) in by_task]
     if not pairs:
         raise ValueError("no task is in both")
+    every = pairs
+    if all(row.model.startswith("scripted/") for row, _ in pairs):  # a plan that was not executed saves nothing
+        pairs = [pair for pair in pairs if pair[0].plan_executed and pair[1].plan_executed] or pairs
     groups = [row.group or row.task for row, _ in pairs]
 
     def estimates(of: Callable[[Row], float]) -> tuple[Estimate, Estimate]:
@@ -84,9 +91,8 @@ def compare(ours: Sequence[Row], base: Sequence[Row], price: Price, seed: int) -
     saved = [_saved(_tokens(row), _tokens(other)) for row, other in pairs]
     costs = [_saved(cost(row.requests, price, "prefix"), cost(other.requests, price, "prefix")) for row, other in pairs]
     order = sorted(range(len(pairs)), key=lambda index: saved[index])
-    count = len(pairs)
     return Compared(
-        n=count,
+        n=len(every),
         tokens=tokens,
         tokens_of_sums=of_sums,
         cost=estimates(lambda row: cost(row.requests, price, "prefix"))[0],
@@ -98,7 +104,7 @@ def compare(ours: Sequence[Row], base: Sequence[Row], price: Price, seed: int) -
         requests=_means(pairs, lambda row: len(row.requests)),
         output=_means(pairs, lambda row: totals(row.requests).output_tokens),
         total=_means(pairs, _tokens),
-        executed=sum(row.plan_executed for row, _ in pairs),
+        executed=sum(row.plan_executed for row, _ in every),
         seen=sum(row.seen for row, _ in pairs),
         facts=sum(row.facts for row, _ in pairs),
         programs=sum(row.programs for row, _ in pairs),

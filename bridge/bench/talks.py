@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from bridge.bench.wire import FORMATS, Kind, Part, compact
+from bridge.bench.wire import FORMATS, Kind, Part, WireResult, compact
 from bridge.code_tool import TOOL_NAME
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class _Responses:
         self._last = handled
         names = {item["call_id"]: item["name"] for item in items if item["type"] == "function_call"}
         back = [Part(_result_kind(names[item["call_id"]]), compact(item)) for item in handled.items]
+        unknown = [WireResult(item["call_id"], _unknown(item["name"]), failed=True) for item in handled.left]
+        back += FORMATS["responses"].results(unknown)
         own = handled.transcript[: len(items)]
         history = [Part(part.kind, compact(item)) for part, item in zip(output, own, strict=True)]
         return Answers([*history, *back], handled.runs)
@@ -88,6 +90,8 @@ class _Chat:
         self._last = handled
         names = {call["id"]: call["function"]["name"] for call in message["tool_calls"]}
         back = [Part(_result_kind(names[item["tool_call_id"]]), compact(item)) for item in handled.items]
+        unknown = [WireResult(item["id"], _unknown(names[item["id"]]), failed=True) for item in handled.left]
+        back += FORMATS["chat"].results(unknown)
         return Answers([Part(output[0].kind, compact(handled.transcript[0])), *back], handled.runs)
 
 
@@ -126,6 +130,11 @@ def without_declarations(text: str) -> str:
 def declarations_of(text: str) -> str:
     """The declarations at the end of instructions."""
     return text.partition(_DECLARATIONS)[2].rpartition("```")[0]
+
+
+def _unknown(name: str) -> str:
+    """What a model reads that called a tool which is not there: in a loop of one's own that is one's own to say."""
+    return f"error unknown_tool: there is no tool {name!r}; call one that is defined"
 
 
 def _result_kind(name: str) -> Kind:

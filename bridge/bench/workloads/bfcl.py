@@ -109,6 +109,8 @@ def _public(value: Any, above: set[int]) -> Any:
     if isinstance(value, (list, tuple, set)):
         parts = [_public(part, above) for part in cast("list[Any]", value)]
         return sorted(parts, key=str) if isinstance(value, set) else parts
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # JSON knows one kind of number: 2000.0 comes back as 2000
     public: dict[str, Any] | None = getattr(value, "__dict__", None)
     if public is None:
         return value

@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 from bridge.bench.datasets import folder
 from bridge.bench.tasks import Call, Open, Programs, Returns, Task, Turn
 from bridge.errors import ToolError
+from bridge.names import identifier
 from bridge.tools import Annotations, Tool, ToolContext
 
 _REFERENCE: Final = re.compile(r"\$(var\d+)((?:\.[A-Za-z_]\w*)*)\$")
@@ -121,9 +122,8 @@ class Recorded:
             by_step.setdefault(self._steps[label], []).append(label)
         lines: list[str] = []
         for step in sorted(by_step):
-            calls = [
-                f"tools.{rows[each]['name']}({self._object(rows[each]['arguments'], known)})" for each in by_step[step]
-            ]
+            together = [rows[each] for each in by_step[step]]
+            calls = [f"tools.{identifier(row['name'])}({self._object(row['arguments'], known)})" for row in together]
             if len(calls) == 1:
                 lines.append(f"const {by_step[step][0]} = await {calls[0]};")
             else:
