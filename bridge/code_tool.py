@@ -1,7 +1,7 @@
 """The code tool of an agent loop: what a model is offered, and how its calls become programs and direct calls.
 
 No vendor's wire is known here. A provider turns a response into `ModelCall`s, gives them to `CodeTool.answer`, and
-sends what comes back under the same ids. Answers, pauses and bounds are loop.py's, tools beside it offers.py's.
+sends what comes back under the same ids. Answers and pauses are in loop.py, tools beside it in offers.py.
 """
 
 from __future__ import annotations
@@ -10,24 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from bridge.bounds import TURNS, Bounds, LoopError, RepeatedFailure, TurnsExceeded
 from bridge.direct import ToolCall
 from bridge.errors import ConfigurationError, ToolError
-from bridge.loop import (
-    TURNS,
-    Answered,
-    Bounds,
-    Direct,
-    LoopError,
-    ModelCall,
-    Part,
-    Program,
-    Refused,
-    RepeatedFailure,
-    Step,
-    TurnsExceeded,
-    begin,
-    read_arguments,
-)
+from bridge.loop import Answered, Direct, ModelCall, Part, Program, Refused, Step, begin, read_arguments
 from bridge.offers import NAME_LENGTH, DirectTool, chosen, offered, vendor_names
 from bridge.text import shown, visible
 

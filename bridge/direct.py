@@ -7,8 +7,9 @@ used. `Wave` calls are numbered from 1, in the order in which they were given.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +55,13 @@ class DirectRun:
         self._calls = calls
         self._refused = refused
         self._limits = limits
+
+    def dump(self) -> dict[str, Any]:
+        """Itself as JSON data for `load`. Raises `StateError` where the run cannot be dumped."""
+        assert self.run is not None, "what never ran is not waited for"
+        refused = {str(number): [error.code, error.message] for number, error in self._refused.items()}
+        calls = [[call.tool, call.arguments] for call in self._calls]
+        return {"calls": calls, "refused": refused, "output_bytes": self._limits.output_bytes, "state": self.run.dump()}
 
     def results(self) -> list[Result]:
         """A result for each call, in their order, once the run is finished (calls that never came back: cancelled)."""
@@ -147,6 +155,16 @@ async def start(
     direct = DirectRun(calls, refused, bounds)
     if made:
         direct.run = await executor.start_calls(made, caller=caller, program=program, limits=limits, context=context)
+    return direct
+
+
+async def load(executor: Executor, data: Mapping[str, Any], context: Any = None) -> DirectRun:
+    """Direct calls from what `DirectRun.dump` gave. Raises `StateError`, as `Executor.load`."""
+    calls = [ToolCall(tool, arguments) for tool, arguments in data["calls"]]
+    refused = {int(number): ToolError(code, message) for number, (code, message) in data["refused"].items()}
+    bounds = dataclasses.replace(executor.limits, output_bytes=data["output_bytes"])
+    direct = DirectRun(calls, refused, bounds)
+    direct.run = await executor.load(data["state"], context=context)
     return direct
 
 

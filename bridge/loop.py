@@ -1,19 +1,13 @@
-"""One turn of an agent loop and what ends the loop: calls of a model answered together, pauses, bounds.
+"""One turn of an agent loop: the calls of a model, answered together, and what they wait for.
 
-No vendor's wire is known here. `Step` owns the answers to one response, and a pause among them; `Bounds` ends a loop
-that goes nowhere. How a call is judged is the gate's.
-
-    BridgeError
-    └── LoopError            the loop ended without a final message; `reply` is where it stood, a sound transcript
-        ├── TurnsExceeded    the model still called tools after as many requests as `turns` allows
-        └── RepeatedFailure  the same failure came back `SAME_FAILURES` times
+No vendor's wire is known here. `Step` owns the answers to one response, and a pause among them, also across processes.
+How a call is judged is the gate's; when a loop has gone on for long enough, bounds.py's.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -21,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from bridge import direct, replies
-from bridge.errors import BridgeError, ConfigurationError, StateError, ToolError
+from bridge.errors import StateError, ToolError
 from bridge.text import visible
 
 if TYPE_CHECKING:
@@ -32,25 +26,7 @@ if TYPE_CHECKING:
     from bridge.tools import Caller
     from sandbox import Limits
 
-TURNS: Final = 25  # requests of one loop; a long task takes about ten when it is done with programs
 _LABELS: Final = {False: "[sandbridge] error ", True: "Error: "}  # for a model, for a program
-SAME_FAILURES: Final = 3  # the same failure so many times: the model does not find a way out of it
-
-
-class LoopError(BridgeError):
-    """A loop that ended without a final message. `reply` is where it stood: transcript, runs, last response."""
-
-    def __init__(self, message: str, reply: Any = None) -> None:
-        super().__init__(message)
-        self.reply = reply
-
-
-class TurnsExceeded(LoopError):
-    """The bound on requests was reached while the model still called tools; those last calls were not made."""
-
-
-class RepeatedFailure(LoopError):
-    """The model failed the same way again and again; the text says what it tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +74,13 @@ class Part:
         """An answer for each of its calls, once it is finished."""
         raise NotImplementedError
 
+    def dump(self) -> dict[str, Any]:
+        """Itself as JSON data, for `load_part`. Raises `StateError` where its run cannot be dumped."""
+        return {
+            "kind": "ended",
+            "answers": [[each.id, each.name, each.text, each.failed] for each in self.answers()],
+        }
+
 
 class Refused(Part):
     """A call that reaches nobody, and why. `whole`: as for `Direct`."""
@@ -110,6 +93,16 @@ class Refused(Part):
         return [self._answered]
 
 
+class Ended(Part):
+    """Calls that were answered before the step was put away; their results stayed behind."""
+
+    def __init__(self, answers: Sequence[Answered]) -> None:
+        self._answers = list(answers)
+
+    def answers(self) -> list[Answered]:
+        return self._answers
+
+
 class Program(Part):
     """A call of the code tool. `options` are those of `Executor.start`."""
 
@@ -120,6 +113,11 @@ class Program(Part):
 
     async def start(self, executor: Executor) -> None:
         self.run = await executor.start(self._program, **self._options)
+
+    def dump(self) -> dict[str, Any]:
+        if self.run is None or self.run.status == "finished":
+            return super().dump()
+        return {"kind": "program", "id": self.call.id, "name": self.call.name, "state": self.run.dump()}
 
     def answers(self) -> list[Answered]:
         assert self.run is not None
@@ -158,6 +156,17 @@ class Direct(Part):
         self._direct = await direct.start(executor, self._made, **self._options)
         self.run = self._direct.run
 
+    def dump(self) -> dict[str, Any]:
+        if self._direct is None or self.run is None or self.run.status == "finished":
+            return super().dump()
+        calls = [[call.id, call.name] for call in self._calls]
+        return {"kind": "direct", "calls": calls, "whole": self._whole, "made": self._direct.dump()}
+
+    async def load(self, executor: Executor, made: Mapping[str, Any]) -> None:
+        """Take up what `dump` put away."""
+        self._direct = await direct.load(executor, made, self._options["context"])
+        self.run = self._direct.run
+
     def answers(self) -> list[Answered]:
         assert self._direct is not None
         found: list[Answered] = []
@@ -182,6 +191,23 @@ async def begin(executor: Executor, calls: Sequence[ModelCall], parts: Sequence[
     """
     await together([partial(part.start, executor) for part in parts])
     return Step(calls, parts)
+
+
+async def load_part(executor: Executor, data: Mapping[str, Any], context: Any = None) -> Part:
+    """A part from what `Part.dump` gave. Raises `StateError`, as `Executor.load`."""
+    match data["kind"]:
+        case "program":
+            program = Program(ModelCall(id=data["id"], name=data["name"]), "", {})
+            program.run = await executor.load(data["state"], context=context)
+            return program
+        case "direct":
+            calls = [ModelCall(id=call_id, name=name) for call_id, name in data["calls"]]
+            part = Direct(calls, (), context=context, whole=data["whole"])
+            await part.load(executor, data["made"])
+            return part
+        case _:
+            rows = data["answers"]
+            return Ended([Answered(id=i, name=name, text=text, failed=failed) for i, name, text, failed in rows])
 
 
 class Step:
@@ -252,53 +278,30 @@ class Step:
         await together([partial(run.resume, given[run.id]) for run in paused if given[run.id]])
         return self
 
+    def dump(self) -> dict[str, Any]:
+        """The paused step as JSON data for `Step.load`; its runs go on elsewhere from then on.
+
+        Raises:
+            StateError: A run of it cannot be dumped: there is neither a store nor a key.
+        """
+        return {"calls": [[call.id, call.name] for call in self._calls], "parts": [part.dump() for part in self._parts]}
+
+    @classmethod
+    async def load(cls, executor: Executor, data: Mapping[str, Any], context: Any = None) -> Step:
+        """A step from what `dump` gave, in this or another process.
+
+        Raises:
+            StateError: Of a run, as `Executor.load` says.
+        """
+        calls = [ModelCall(id=call_id, name=name) for call_id, name in data["calls"]]
+        return cls(calls, [await load_part(executor, part, context) for part in data["parts"]])
+
     async def cancel(self) -> Step:
         """Give up what waits: its calls are answered with `cancelled`, so that the transcript stays sound."""
         for run in self.runs:
             if run.status != "finished":
                 await run.cancel()
         return self
-
-
-class Bounds:
-    """What ends a loop that goes nowhere: a number of requests, and the same failure again and again."""
-
-    def __init__(self, turns: int = TURNS) -> None:
-        if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"turns must be a whole number from 1 on, not {turns!r}")
-        self.turns = turns
-        self.used = 0
-        self._failed: list[tuple[str, str]] = []  # how and with what, since the last success
-
-    @property
-    def spent(self) -> bool:
-        """Whether no further request may be sent."""
-        return self.used >= self.turns
-
-    def turn(self) -> None:
-        """Count one request."""
-        self.used += 1
-
-    def exceeded(self, reply: Any) -> TurnsExceeded:
-        """The error for a model that still calls tools."""
-        return TurnsExceeded(f"the model still called tools after {self.turns} requests (turns={self.turns})", reply)
-
-    def saw(self, answers: Iterable[Answered], reply: Any) -> None:
-        """Take in the answers of one step. What failed alike within one counts once; any success is progress.
-
-        Raises:
-            RepeatedFailure: The same failure came back in `SAME_FAILURES` steps with no success in between.
-        """
-        given = list(answers)
-        if not given or not all(answered.failed for answered in given):
-            self._failed.clear()
-            return
-        self._failed += {_likeness(answered): answered.text for answered in given}.items()
-        for likeness, _ in self._failed[-len(given) :]:
-            alike = [text for other, text in self._failed if other == likeness]
-            if len(alike) >= SAME_FAILURES:
-                tried = "\n".join(f"{number}. {text[:600]}" for number, text in enumerate(alike, 1))
-                raise RepeatedFailure(f"the model failed {len(alike)} times in the same way:\n{tried}", reply)
 
 
 def waiting(run: Run) -> list[PendingCall | ApprovalRequest]:
@@ -324,13 +327,6 @@ async def together(functions: Sequence[Callable[[], Awaitable[Any]]]) -> None:
             tasks.start_soon(one, function)
     if errors:
         raise errors[0]
-
-
-def _likeness(answered: Answered) -> str:
-    """What two failures have in common when they are the same: code and message, without numbers and ids."""
-    error = answered.result.error if answered.result is not None else None
-    text = answered.text if error is None else f"{error.code} {error.name} {error.message}"
-    return re.sub(r"[0-9]+", "#", text[:600])
 
 
 def read_arguments(call: ModelCall) -> Any:

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bridge.anthropic.conversation import Conversation, OnEvent
 from bridge.anthropic.offer import Offer, Turn
-from bridge.code_tool import TOOL_NAME, LoopError, RepeatedFailure, TurnsExceeded
-from bridge.loop import TURNS
+from bridge.bounds import TURNS, LoopError, RepeatedFailure, TurnsExceeded
+from bridge.code_tool import TOOL_NAME
 
 if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bridge.anthropic.service import local
     from bridge.executor import Executor
     from sandbox import Limits
+
+OFFERED: Final = frozenset({"direct", "hosted", "name", "inputs", "limits", "context"})  # options of an `Offer`
 
 __all__ = [
     "Conversation",
@@ -40,6 +42,7 @@ __all__ = [
     "Turn",
     "TurnsExceeded",
     "handle",
+    "load",
     "local",
     "run",
     "run_sync",
@@ -90,6 +93,24 @@ async def run(
     offer = Offer(executor, direct=direct, hosted=hosted, name=name, inputs=inputs, limits=limits, context=context)
     conversation = Conversation(client, offer, messages, turns=turns, stream=stream, on_event=on_event, **params)
     return await conversation.go()
+
+
+async def load(client: AsyncAnthropic | Anthropic, executor: Executor, state: str, **options: Any) -> Conversation:
+    """Take up a paused conversation that `Conversation.dump` put away, in this or another process.
+
+    Args:
+        state: What `dump` returned. Each works once where the executor has a store.
+        **options: Those of `run`, but for `messages`: the model, the bounds and the tools offered are not in the state.
+
+    Returns:
+        The conversation, `paused`: `resume` goes on (with `{}` where nothing is waited for any more).
+
+    Raises:
+        StateError: The state cannot be used (again); the text says why.
+    """
+    own = {name: options.pop(name) for name in OFFERED & set(options)}
+    conversation = Conversation(client, Offer(executor, **own), (), **options)
+    return await conversation.restore(state, own.get("context"))
 
 
 def run_sync(client: AsyncAnthropic | Anthropic, executor: Executor, **options: Any) -> Conversation:

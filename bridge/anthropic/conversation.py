@@ -6,16 +6,17 @@ whatever happened; so a request that failed (network, rate limit) can be sent ag
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio.from_thread
 import anyio.to_thread
 
 from bridge.anthropic import wire
+from bridge.bounds import TURNS, Bounds
 from bridge.errors import ConfigurationError, StateError, ToolError
-from bridge.loop import TURNS, Bounds
 
 if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bridge.results import PendingCall, Result
     from bridge.run import Run
 
+VERSION: Final = 1  # of a dumped conversation
 OnEvent = Callable[[Any], Awaitable[None] | None]
 
 
@@ -155,6 +157,49 @@ class Conversation:
         self._take(turn, count=False)
         return self
 
+    def dump(self) -> str:
+        """The paused conversation as text for `load`, in this or another process; it goes on there and not here.
+
+        It holds the whole transcript. What runs may do is the store's to say, or is authenticated by the executor's
+        key; the rest of the text is not: keep it where nobody else writes.
+
+        Raises:
+            StateError: It is not paused, or the executor has neither a store nor a key.
+        """
+        turn = self._paused()
+        step = turn.step
+        state = {
+            "version": VERSION,
+            "messages": wire.plain(self.messages),
+            "content": turn.content,
+            "stop": turn.stop.reason,
+            "step": None if step is None else step.dump(),
+            "container": wire.plain(self._container),
+            "used": self._bounds.used,
+            "turns": self.turns,
+        }
+        return json.dumps(state)
+
+    async def restore(self, state: str, context: Any = None) -> Conversation:
+        """Take up what `dump` gave; `load` does it with a new conversation.
+
+        Raises:
+            StateError: It is no such state, or a run of it cannot be loaded (used already, expired, tampered with).
+        """
+        try:
+            data: Any = json.loads(state)
+            version = data["version"]
+        except (ValueError, TypeError, KeyError):
+            raise StateError("this is no state of a conversation: give what Conversation.dump() returned") from None
+        if version != VERSION:
+            raise StateError(f"this state has version {version!r}, and only {VERSION} is known here")
+        self.messages = data["messages"]
+        self.offer.programs.see_all(self.messages)
+        self._turn = await self.offer.restore(data["content"], data["stop"], data["step"], context)
+        self._container, self._bounds.used, self.turns = data["container"], data["used"], data["turns"]
+        self.status = "paused"
+        return self
+
     async def say(self, content: Any) -> Conversation:
         """Add a message of the user, and go on; the bounds begin anew."""
         if self.status == "paused":
@@ -166,7 +211,8 @@ class Conversation:
 
     def _paused(self) -> Turn:
         if self._turn is None:
-            raise StateError(f"the conversation is {self.status}: only a paused one can be resumed or cancelled")
+            way = "only a paused one can be resumed, cancelled or dumped"
+            raise StateError(f"the conversation is {self.status}: {way}")
         return self._turn
 
     def _take(self, turn: Turn, *, count: bool = True) -> None:

@@ -107,6 +107,13 @@ class Offer:
         step = await self._code.begin(calls, [Refused(call, error) for call in calls])
         return Turn(content, wire.Stop("tool_use"), step, self.executor.fetch)
 
+    async def restore(self, content: list[wire.Block], stop: str, step: Any, context: Any = None) -> Turn:
+        """A paused turn from the parts that were put away. Raises `StateError`, as `Executor.load`."""
+        self.programs.see(content)
+        loaded = await Step.load(self.executor, step, context) if step is not None else None
+        self.runs.extend(loaded.runs if loaded is not None else ())
+        return Turn(content, wire.Stop(stop), loaded, self.executor.fetch)
+
     def _hosted(self, direct: bool | Iterable[str]) -> list[dict[str, Any]]:
         catalog = self.executor.catalog
         from_programs = chosen(catalog, True, "programmatic")

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from bridge import Approve, Deny, Executor, Policy, StateError, Tool, ToolError, ask
 from bridge.anthropic.schemas import input_schema
+from bridge.bounds import Bounds
 from bridge.code_tool import SCHEMA, CodeTool, ModelCall, RepeatedFailure, read_arguments, vendor_names
 from bridge.direct import ToolCall, start, with_tools
 from bridge.errors import CatalogError
-from bridge.loop import Answered, Bounds
+from bridge.loop import Answered
 from bridge.offers import chosen, offered
 from bridge.tools import Catalog
 from sandbox import Limits, Sandbox

@@ -1,0 +1,198 @@
+"""A paused conversation that goes on in another process: nothing is run twice, and the vendor takes the transcript."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anthropic import AsyncAnthropic
+
+from bridge import Approve, Deny, Executor, Policy, StateError, anthropic, ask
+from sandbox import Sandbox
+from tests.bridge.scripted import Tools
+from tests.providers.anthropic_wire import Block, Wire, call, hosted_program, hosted_result, program, serving, text
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+KEY = "0123456789abcdef0123456789abcdef"
+HELLO: list[Block] = [{"role": "user", "content": "hello"}]
+GIVEN: dict[str, Any] = {"model": "m", "max_tokens": 100, "direct": True}
+POLICY = Policy([ask("write")])
+ELSEWHERE = """
+import sys
+import anyio
+from anthropic import AsyncAnthropic
+from bridge import Approve, Executor, Policy, anthropic, ask
+from tests.bridge.scripted import Tools
+
+async def main(url, store, state):
+    tools = Tools()
+    async with (
+        Executor(tools.all(), policy=Policy([ask("write")]), store=store) as executor,
+        AsyncAnthropic(api_key="none", base_url=url, max_retries=0) as client,
+    ):
+        conversation = await anthropic.load(client, executor, state, model="m", max_tokens=100, direct=True)
+        answers = {request.id: Approve() for request in conversation.approvals}
+        await conversation.resume(answers | {call.id: "Ada" for call in conversation.pending})
+        print(conversation.text, tools.reached)
+
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module", params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def wire() -> Generator[Wire]:
+    with serving() as wire:
+        yield wire
+    assert wire.refusals == []
+
+
+@pytest.fixture
+async def client(wire: Wire) -> AsyncGenerator[AsyncAnthropic]:
+    async with AsyncAnthropic(api_key="none", base_url=wire.base_url, max_retries=0) as client:
+        yield client
+
+
+def mixed() -> list[Block]:
+    """Everything that a response may hold: what waits, what has ended, and what never began."""
+    return [
+        text("so"),
+        program("const a = await tools.read({ n: 1 }); return [a, await tools.write({ n: 2 })]", "toolu_1"),
+        program("return 3", "toolu_2"),
+        call("person", {"n": 4}, "toolu_3"),
+        call("read", {"n": 5}, "toolu_4"),
+        call("nope", {}, "toolu_5"),
+    ]
+
+
+ANSWERS = [
+    '[sandbridge] completed; 2 calls\n[{"n":1},{"wrote":{"n":2}}]',
+    "[sandbridge] completed\n3",
+    "Ada",
+    '{"n":5}',
+]
+
+
+def ready() -> Tools:
+    tools = Tools()
+    tools.go.set()
+    return tools
+
+
+async def test_a_conversation_goes_on_in_another_process_by_its_store(
+    wire: Wire, client: AsyncAnthropic, opened: Sandbox, tmp_path: Path
+) -> None:
+    wire.play(mixed(), [text("done")])
+    store = f"sqlite:///{tmp_path / 'runs.db'}"
+    tools = ready()
+    async with Executor(tools.all(), sandbox=opened, policy=POLICY, store=store) as executor:
+        conversation = await anthropic.run(client, executor, messages=HELLO, **GIVEN)
+        assert conversation.status == "paused"
+        state = conversation.dump()
+    command = [sys.executable, "-c", ELSEWHERE, wire.base_url, store, state]
+    done = await anyio.to_thread.run_sync(
+        lambda: subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, check=False)
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "done [{'n': 2}]\n"  # the reads of the first process are not repeated
+    assert sorted(each["n"] for each in tools.reached) == [1, 5]
+    said = [block["content"] for block in wire.results]
+    assert said[:4] == ANSWERS
+    assert said[4].startswith("[sandbridge] error unknown_tool: ")
+
+
+async def test_without_a_store_the_key_vouches_for_the_runs(
+    wire: Wire, client: AsyncAnthropic, opened: Sandbox
+) -> None:
+    wire.play(mixed(), [text("done")], [text("and on")])
+    async with Executor(ready().all(), sandbox=opened, policy=POLICY, key=KEY) as executor:
+        state = (await anthropic.run(client, executor, messages=HELLO, **GIVEN)).dump()
+    tools = ready()
+    async with Executor(tools.all(), sandbox=opened, policy=POLICY, key=KEY) as executor:
+        conversation = await anthropic.load(client, executor, state, turns=2, **GIVEN)
+        assert conversation.messages == HELLO
+        [request], [pending] = conversation.approvals, conversation.pending
+        assert (request.arguments, pending.arguments) == ({"n": 2}, {"n": 4})
+        await conversation.resume({request.id: Approve(), pending.id: "Ada"})
+        assert (conversation.text, conversation.turns) == ("done", 2)
+        await conversation.say("more?")
+    assert conversation.text == "and on"
+    assert [block["content"] for block in wire.requests[1]["messages"][-1]["content"]][:4] == ANSWERS
+    async with Executor(ready().all(), sandbox=opened, policy=POLICY, key="f" * 32) as other:
+        with pytest.raises(StateError):
+            await anthropic.load(client, other, state, **GIVEN)
+
+
+async def test_a_state_with_a_store_works_once(
+    wire: Wire, client: AsyncAnthropic, opened: Sandbox, tmp_path: Path
+) -> None:
+    wire.play([program("return await tools.write({ n: 1 })")], [text("done")])
+    tools = ready()
+    store = f"sqlite:///{tmp_path / 'runs.db'}"
+    async with Executor(tools.all(), sandbox=opened, policy=POLICY, store=store) as executor:
+        state = (await anthropic.run(client, executor, messages=HELLO, **GIVEN)).dump()
+        first = await anthropic.load(client, executor, state, **GIVEN)
+        with pytest.raises(StateError):
+            await anthropic.load(client, executor, state, **GIVEN)
+        await first.resume({first.approvals[0].id: Deny("no")})
+    assert (first.text, tools.reached) == ("done", [])
+
+
+async def test_a_program_of_the_vendor_finds_its_container_again(
+    wire: Wire, client: AsyncAnthropic, opened: Sandbox
+) -> None:
+    given = {**GIVEN, "hosted": True, "direct": False}
+    wire.play([hosted_program("..."), call("write", {"n": 1}, "toolu_1", "srvtoolu_1")])
+    wire.play([call("write", {"n": 2}, "toolu_2", "srvtoolu_1")], [hosted_result("ok"), text("done")])
+    async with Executor(ready().all(), sandbox=opened, policy=POLICY, key=KEY) as executor:
+        state = (await anthropic.run(client, executor, messages=HELLO, **given)).dump()
+    async with Executor(ready().all(), sandbox=opened, policy=POLICY, key=KEY) as executor:
+        conversation = await anthropic.load(client, executor, state, **given)
+        while conversation.status == "paused":
+            await conversation.resume({request.id: Approve() for request in conversation.approvals})
+    assert conversation.text == "done"
+    assert [request.get("container") for request in wire.requests] == [None, "container_2", "container_2"]
+    assert wire.results[0]["content"] == '{"wrote":{"n":2}}'
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("nonsense", "this is no state of a conversation: give what Conversation.dump() returned"),
+        ("[1]", "this is no state of a conversation: give what Conversation.dump() returned"),
+        (json.dumps({"version": 9}), "this state has version 9, and only 1 is known here"),
+    ],
+)
+async def test_what_is_no_state_is_told_in_words(
+    client: AsyncAnthropic, opened: Sandbox, state: str, message: str
+) -> None:
+    async with Executor(ready().all(), sandbox=opened) as executor:
+        with pytest.raises(StateError) as refused:
+            await anthropic.load(client, executor, state, **GIVEN)
+    assert str(refused.value) == message
+
+
+async def test_only_a_paused_conversation_of_an_executor_with_a_store_or_key_can_be_put_away(
+    wire: Wire, client: AsyncAnthropic, opened: Sandbox
+) -> None:
+    wire.play([program("return await tools.write({ n: 1 })")], [text("done")])
+    async with Executor(ready().all(), sandbox=opened, policy=POLICY) as executor:
+        conversation = await anthropic.run(client, executor, messages=HELLO, **GIVEN)
+        with pytest.raises(StateError):
+            conversation.dump()
+        await conversation.resume({conversation.approvals[0].id: Approve()})
+        with pytest.raises(StateError) as refused:
+            conversation.dump()
+    assert str(refused.value) == "the conversation is finished: only a paused one can be resumed, cancelled or dumped"
