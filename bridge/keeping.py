@@ -26,7 +26,7 @@ import msgspec
 
 from bridge.approval import Grant, Grants
 from bridge.errors import BridgeError, ConfigurationError, StateError
-from bridge.journal import Began, Record, decode, encode
+from bridge.journal import Began, Ended, Record, decode, encode
 from bridge.state import RunState
 
 if TYPE_CHECKING:
@@ -196,8 +196,10 @@ class Keeper:
             StateError: Somebody else drives it, or has finished it.
         """
         sink, store = run.journal.sink, self.store
-        if not isinstance(sink, StoreSink) or store is None or sink.lease is not None:
+        if not isinstance(sink, StoreSink) or sink.lease is not None:
             return
+        if store is None:
+            raise StateError(f"the executor of run {run.id} is closed: load the run in another one")
         await self.exchange(run.gate.grants)
         lease, lines = await self._acquire(store, run.id, None)
         sink.lease, sink.claim = lease, ""
@@ -236,6 +238,19 @@ class Keeper:
         status = ended.status if ended is not None else "running"
         await self.blocking(lambda: store.release(lease, now=time.time(), status=status, outcome=summary[:200]))
         self._forget(run, "")
+
+    async def let_go(self, sink: StoreSink | None, records: Sequence[Record]) -> None:
+        """Give a run back as it is that was taken and cannot go on here; one that has ended, as ended."""
+        store = self.store
+        if sink is None or store is None or sink.lease is None:
+            return
+        lease, last = sink.lease, records[-1] if records else None
+        status = last.status if isinstance(last, Ended) else "running"
+        sink.lease = None
+        try:
+            await self.blocking(lambda: store.release(lease, now=time.time(), status=status))
+        except BridgeError:
+            log.exception("run %s could not be given back: its lease lasts %g s", lease.run_id, self.lease_s)
 
     def _forget(self, run: Run, claim: str) -> None:
         sink = self._sinks.pop(run.id, None) or run.journal.sink
@@ -286,7 +301,12 @@ class Keeper:
         if kind == _CLAIM and last <= time.time():
             raise StateError(f"the state of run {run_id} has expired: nobody answered in time; run the program again")
         lease, lines = await self._acquire(store, run_id, claim if kind == _CLAIM else None)
-        return decode(lines), StoreSink(self, store, lease, len(lines))
+        sink = StoreSink(self, store, lease, len(lines))
+        try:
+            return decode(lines), sink
+        except StateError:
+            await self.let_go(sink, [])
+            raise
 
     async def past(self, run_id: str) -> RunState:
         """A run as the store has it, to be read only. `StateError`: it does not know it."""

@@ -25,9 +25,13 @@ _NAMED: Final = 10  # tools that the warning names
 
 
 class Reuse:
-    """The completed calls of one earlier run, each to be taken over once."""
+    """The completed calls of one earlier run, each to be taken over once.
 
-    def __init__(self, earlier: RunState) -> None:
+    Args:
+        since: The run that takes them over, where it goes on: what it has taken over already is gone.
+    """
+
+    def __init__(self, earlier: RunState, since: RunState | None = None) -> None:
         self.run_id = earlier.id
         self.taken = 0
         self._digests = {tool.name: tool.digest for tool in earlier.began.tools}
@@ -35,6 +39,10 @@ class Reuse:
         for call in earlier.calls.values():
             if call.outcome in REUSABLE:
                 self._left.setdefault((call.tool, _key(call)), deque()).append(call)
+        for call in since.calls.values() if since is not None else ():
+            if call.reused and (left := self._left.get((call.tool, _key(call)))):
+                left.popleft()
+                self.taken += 1
 
     def take(self, call: CallState) -> CameBack | None:
         """The outcome that a call takes over; None: it is to be executed."""

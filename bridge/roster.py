@@ -124,15 +124,33 @@ class Roster:
         """Go on with a run from its journal; see `Executor.load`."""
         self._must_be_open()
         records, sink = await self._keeper.read(state)
-        kept = fold(records)
-        if kept.ended is not None:
-            raise StateError(f"run {kept.id} is finished ({kept.ended.status}): nothing of it can be resumed")
-        kept.limits = self._sandbox.limits.lowered(kept.limits)
-        rested = kept.rests
-        await self._keeper.exchange(self._grants)
-        regrant(records, kept, self._grants)
-        gate = self._offer.gate_for(kept)
-        run = self._make(kept, records, sink, gate, context, on_event or self._on_event, paused=True)
+        try:
+            kept = fold(records)
+            if kept.ended is not None:
+                raise StateError(f"run {kept.id} is finished ({kept.ended.status}): nothing of it can be resumed")
+            kept.limits = self._sandbox.limits.lowered(kept.limits)
+            rested = kept.rests
+            reuse = await self._reuse_on(kept) if kept.began.reuse else None
+            await self._keeper.exchange(self._grants)
+            regrant(records, kept, self._grants)
+            gate = self._offer.gate_for(kept)
+        except BaseException:
+            await self._keeper.let_go(sink, records)
+            raise
+        run = self._make(
+            kept,
+            records,
+            sink,
+            gate,
+            context,
+            on_event or self._on_event,
+            reuse=reuse,
+            paused=True,
+            ask_again=not rested,
+        )
+        if kept.began.reuse and reuse is None:
+            text = f"run {kept.began.reuse} is not known any more: once loaded, this one took nothing more over from it"
+            run.remarks.append(Notice("reused_calls", text))
         for record in taken_over(kept, gate, self._sandbox.engine_digest):
             run.add(record)
         if rested and is_at_rest(kept):
@@ -143,6 +161,13 @@ class Roster:
         self._spawn(run)
         await run.settled()
         return run
+
+    async def _reuse_on(self, kept: RunState) -> Reuse | None:
+        """What a run that goes on may still take over; None where the earlier run is not known any more."""
+        try:
+            return Reuse(await self.past(kept.began.reuse), kept)
+        except StateError:
+            return None
 
     async def past(self, run_id: str) -> RunState:
         """A run that is or was here, or that the store has, to be read only. `StateError`: nobody knows it."""
@@ -198,6 +223,7 @@ class Roster:
         *,
         reuse: Reuse | None = None,
         paused: bool = False,
+        ask_again: bool = False,
     ) -> Run:
         around = Surroundings(
             sandbox=Made(state.began.calls) if state.began.calls else self._sandbox,
@@ -206,6 +232,7 @@ class Roster:
             context=context,
             live=self._offer.live,
             spawn=self._spawn,
+            over=self._over,
             keeper=self._keeper,
             hibernate_after_s=self._hibernate_after_s,
         )
@@ -215,7 +242,7 @@ class Roster:
                 events.tell(listener, record, state)
 
         kept = Journal(records, sink, tell if listener is not None else None)
-        run = self.runs[state.id] = Run(state, kept, around, reuse=reuse, paused=paused)
+        run = self.runs[state.id] = Run(state, kept, around, reuse=reuse, paused=paused, ask_again=ask_again)
         return run
 
     def _spawn(self, run: Run) -> None:
@@ -227,12 +254,13 @@ class Roster:
         try:
             await run.drive()
         finally:
-            if self.runs.get(run.id) is run:
-                if run.status == "finished":
-                    del self.runs[run.id]
-                    self._keep(run)
-                else:
-                    self._watch(run)
+            if run.status != "finished" and self.runs.get(run.id) is run:
+                self._watch(run)
+
+    def _over(self, run: Run) -> None:
+        if self.runs.get(run.id) is run:
+            del self.runs[run.id]
+            self._keep(run)
 
     def _watch(self, run: Run) -> None:
         """A run sleeps: somebody has to notice when its calls expire."""

@@ -46,6 +46,7 @@ class Surroundings:
     Attributes:
         live: The definition of a tool as its owner has it now; None where it is gone.
         spawn: Has `Run.drive` called in a task of its own.
+        over: Told once, when the run is finished.
         hibernate_after_s: Seconds after which a paused run gives its worker back.
     """
 
@@ -55,6 +56,7 @@ class Surroundings:
     context: Any
     live: Callable[[Entry], Tool | None]
     spawn: Callable[[Run], None]
+    over: Callable[[Run], None]
     keeper: Keeper
     hibernate_after_s: float
 
@@ -71,7 +73,14 @@ class Run:
     """
 
     def __init__(
-        self, state: RunState, kept: Journal, around: Surroundings, *, reuse: Reuse | None = None, paused: bool = False
+        self,
+        state: RunState,
+        kept: Journal,
+        around: Surroundings,
+        *,
+        reuse: Reuse | None = None,
+        paused: bool = False,
+        ask_again: bool = False,
     ) -> None:
         self.id = state.id
         self.state = state
@@ -90,7 +99,7 @@ class Run:
         self.seat = Seat(around.sandbox)
         self._around = around
         self._driver: Driver | None = None
-        self._ask_again = not paused
+        self._ask_again = ask_again  # the one who was asked may have died with the process that asked
         self._cancelled = False
 
     def __repr__(self) -> str:
@@ -127,14 +136,20 @@ class Run:
             self.people.expire()
             verdicts = self.people.read(answers)
         except StateError:
-            await self.give_back()
+            if self.state.ready:  # what has expired meanwhile goes on, whatever else was wrong
+                self._go_on()
+            else:
+                await self.give_back()
             raise
         self.people.apply(verdicts)
+        self._go_on()
+        await self.settled()
+        return self
+
+    def _go_on(self) -> None:
         self.unpause()
         if self._driver is None:
             self._around.spawn(self)
-        await self.settled()
-        return self
 
     def dump(self) -> str:
         """The paused run as text that `Executor.load` takes, in this or another process.
@@ -357,6 +372,7 @@ class Run:
         finally:  # whatever happens: somebody waits for this
             self.gate.grants.forget(self.id)
             self.status = "finished"
+            self._around.over(self)
             self.journal.changed()
 
     def _given_up(self, call: CallState) -> CameBack:
