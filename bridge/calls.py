@@ -24,6 +24,7 @@ class CallState:
             handler gets.
         text: JSON text of the reply's value, when it came back with one.
         entry: The tool itself, where this process has it. No part of the journal.
+        redefined: Digest and identity of the tool that was last shown in place of the one that the run began with.
     """
 
     number: int
@@ -51,6 +52,7 @@ class CallState:
     retryable: bool = False
     details: bytes = b"null"
     definition_changed: bool = False
+    redefined: tuple[str, str | None] | None = None
     reused: bool = False
     notices: list[Notice] = field(default_factory=list[Notice])
 

@@ -17,7 +17,7 @@ import anyio
 from bridge import ending
 from bridge.calls import CallState
 from bridge.clock import WallClock, now_ms
-from bridge.errors import Diverged, StateError
+from bridge.errors import BridgeError
 from bridge.gate import refusal
 from bridge.journal import Decided, Delivered, Rested, Waved
 from bridge.made import Workers
@@ -71,7 +71,7 @@ class Driver:
                 self.exceeded("wall_s", f"the run took more than {run.limits.wall_s:g} s")
         except ProtocolError:
             raise  # a bug of ours: the log has it
-        except (SandboxError, Diverged, StateError) as error:
+        except (SandboxError, BridgeError) as error:
             run.fault = error
         finally:
             self._accepts = False
@@ -90,6 +90,9 @@ class Driver:
         run.flights.queue = deque(call for call in state.calls.values() if call.stage == "queued")
         if state.program_end is not None:
             self._program_ended(state.program_end)
+        elif state.stopped is not None:
+            run.end = ending.stopped(state)
+            return
         self._admit(made)
         run.people.ask(asked + [call for call in made if call.stage == "asked"], self._tasks)
 
@@ -272,7 +275,7 @@ class Driver:
     async def _flush(self) -> None:
         try:
             await self._run.journal.flush()
-        except StateError as error:
+        except BridgeError as error:
             self._run.lose(error)
 
     # ---- the program's end --------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from bridge.tools import Catalog
 from sandbox import Death, LimitName, Limits, Notice, Returned, Threw, Usage
 
 _KEPT_CODES: Final = frozenset(("invalid_arguments", "unknown_tool", "denied", "expired"))
+NO_REASON: Final = "a person denied it"  # where a denial gives none
 _FAILED: Final = frozenset(("failed", "denied", "invalid", "unknown_tool", "timeout", "unknown", "expired"))
 
 
@@ -119,8 +120,12 @@ def cancelled() -> Ending:
     return _failed("cancelled", "the run was cancelled", status="cancelled")
 
 
-def stopped(call: CallState, reason: str) -> Ending:
-    """A person denied a call and ended the run with it."""
+def stopped(state: RunState) -> Ending | None:
+    """A person denied a call and ended the run with it; None where nobody did."""
+    if state.stopped is None:
+        return None
+    call, given = state.stopped
+    reason = given or NO_REASON
     message = f"{call.tool} was denied and the run was ended: {reason}"
     return _failed("denied", message, line=call.line or None, hint="do not look for another way to the same end; ask")
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import logging
 import math
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -187,32 +188,9 @@ class Gate:
         self, call: CallState, value: Any, limits: Limits, *, outcome: Outcome = "completed", duration_s: float = 0.0
     ) -> CameBack:
         """A value as the reply that the program gets."""
-        try:
-            made = replies.encode(value)
-            text, changed = replies.digits_kept(made)
-        except ToolError as error:
-            return rejected(call, "failed", error, duration_s=duration_s)
-        if len(text) > limits.reply_bytes:
-            size = f"{len(text):,} bytes, more than {limits.reply_bytes:,} (reply_bytes)"
-            error = ToolError("too_large", f"{call.tool} returned {size}: ask it for less")
-            return rejected(call, "failed", error, own=False, duration_s=duration_s)
-        notices: tuple[Notice, ...] = ()
-        if changed:
-            text_of = f"{changed} integer(s) beyond 2^53 in a reply of {call.tool} were delivered as strings"
-            notices += (Notice("big_integers", text_of, call.line or None),)
-        if call.owner.tool.server is not None and call.owner.tool.output_schema is not None:
-            mismatch = self._mismatch(call.owner, made)
-            if mismatch:
-                what = f"a reply of {call.tool} is not what its output schema says: {mismatch}"
-                notices += (Notice("output_schema", what, call.line or None),)
-        return CameBack(
-            call=call.number,
-            at=time.time(),
-            outcome=outcome,
-            value=msgspec.Raw(text),
-            duration_s=duration_s,
-            notices=notices,
-        )
+        promises = call.owner.tool.server is not None and call.owner.tool.output_schema is not None
+        mismatch = functools.partial(self._mismatch, call.owner) if promises else None
+        return replied(call, value, limits, outcome=outcome, duration_s=duration_s, mismatch=mismatch)
 
     def _checker(self, entry: Entry) -> Checker:
         known = self.catalog.lookup(entry.name)
@@ -241,7 +219,8 @@ class Gate:
 
 def bound(entry: Entry) -> Bound:
     """What a run is bound to of a tool."""
-    return Bound(entry.name, entry.path, entry.tool.digest, entry.tool.server_identity)
+    client = entry.tool.handler is None
+    return Bound(entry.name, entry.path, entry.tool.digest, entry.tool.server_identity, client)
 
 
 def bind(state: RunState, gate: Gate) -> None:
@@ -283,6 +262,47 @@ def usable(tools: Iterable[Tool]) -> tuple[list[Tool], list[str]]:
 def refusal(call: CallState, outcome: Outcome, message: str, code: str = "") -> CameBack:
     """The outcome of a call that is not executed; the code is the outcome's own name where none is given."""
     return CameBack(call=call.number, at=time.time(), outcome=outcome, code=code or outcome, message=message[:4000])
+
+
+def replied(
+    call: CallState,
+    value: Any,
+    limits: Limits,
+    *,
+    outcome: Outcome = "completed",
+    duration_s: float = 0.0,
+    mismatch: Callable[[bytes], str | None] | None = None,
+) -> CameBack:
+    """The outcome of a call that has a value; a failure where that has no JSON form, or is too large.
+
+    Args:
+        mismatch: Says how the value, as JSON text, breaks a promise of the tool's server; None where it does not.
+    """
+    try:
+        made = replies.encode(value)
+        text, changed = replies.digits_kept(made)
+    except ToolError as error:
+        return rejected(call, "failed", error, duration_s=duration_s)
+    if len(text) > limits.reply_bytes:
+        size = f"{len(text):,} bytes, more than {limits.reply_bytes:,} (reply_bytes)"
+        error = ToolError("too_large", f"{call.tool} returned {size}: ask it for less")
+        return rejected(call, "failed", error, own=False, duration_s=duration_s)
+    notices: tuple[Notice, ...] = ()
+    if changed:
+        text_of = f"{changed} integer(s) beyond 2^53 in a reply of {call.tool} were delivered as strings"
+        notices += (Notice("big_integers", text_of, call.line or None),)
+    broken = mismatch(made) if mismatch is not None else None
+    if broken:
+        what = f"a reply of {call.tool} is not what its output schema says: {broken}"
+        notices += (Notice("output_schema", what, call.line or None),)
+    return CameBack(
+        call=call.number,
+        at=time.time(),
+        outcome=outcome,
+        value=msgspec.Raw(text),
+        duration_s=duration_s,
+        notices=notices,
+    )
 
 
 def rejected(

@@ -49,12 +49,17 @@ Outcome = Literal[
 
 
 class Bound(Struct, frozen=True, omit_defaults=True):
-    """One tool as the run began with it: its names in the realm, and the definition and server it is bound to."""
+    """One tool as the run began with it: its names in the realm, and the definition and server it is bound to.
+
+    Attributes:
+        client: The application answers it: a call that was let through waits for its value.
+    """
 
     name: str
     path: tuple[str, ...]
     digest: str
     identity: str | None = None
+    client: bool = False
 
 
 class Began(Struct, frozen=True, tag="began", omit_defaults=True):
@@ -113,7 +118,12 @@ class Decided(Struct, frozen=True, tag="decided", omit_defaults=True):
 
 
 class Judged(Struct, frozen=True, tag="verdict", omit_defaults=True):
-    """What a person or the application said of a call that waited. `stage` is where it went."""
+    """What a person or the application said of a call that waited. `stage` is where it went.
+
+    Attributes:
+        by: Who said it, where that is known.
+        stop: The run is to end with it.
+    """
 
     call: int
     at: float
@@ -124,6 +134,8 @@ class Judged(Struct, frozen=True, tag="verdict", omit_defaults=True):
     arguments: Any = UNSET
     reason: str = ""
     expires_at: float = 0.0
+    by: str = ""
+    stop: bool = False
 
 
 class Redefined(Struct, frozen=True, tag="redefined", omit_defaults=True):

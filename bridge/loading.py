@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
-from bridge.approval import Grant, Grants
+from bridge.approval import Grant, Grants, canonical
 from bridge.calls import CallState
 from bridge.errors import ToolError
 from bridge.gate import Gate, bind, may_send_again, refusal
@@ -22,9 +23,19 @@ def taken_over(state: RunState, gate: Gate, engine: str) -> list[Record]:
     """
     bind(state, gate)
     records: list[Record] = [Loaded(at=time.time(), engine=engine, changed=sorted(gate.changed))]
-    for call in state.calls.values():
-        records += _settle(call, gate, state)
-    return records
+    return records + settled(state, gate)
+
+
+def settled(state: RunState, gate: Gate) -> list[Record]:
+    """What became of calls while others had the run, in a process that has its tools."""
+    return [record for call in state.calls.values() for record in _settle(call, gate, state)]
+
+
+def binding(state: RunState, call: CallState) -> tuple[str, str | None] | None:
+    """Digest and server identity of a call's tool, as last shown to who approves; None where nothing is known of it."""
+    if call.redefined is not None:
+        return call.redefined
+    return next(((tool.digest, tool.identity) for tool in state.began.tools if tool.name == call.tool), None)
 
 
 def _settle(call: CallState, gate: Gate, state: RunState) -> list[Record]:
@@ -37,11 +48,11 @@ def _settle(call: CallState, gate: Gate, state: RunState) -> list[Record]:
     if call.stage == "running":
         same = call.tool not in gate.changed
         return [Again(call.number)] if same and may_send_again(call.entry.tool) else [_unknown(call)]
-    if call.tool in gate.changed:
-        tool = call.entry.tool
+    tool = call.entry.tool
+    if call.tool in gate.changed and call.redefined != (tool.digest, tool.server_identity):
         expires_at = call.expires_at or time.time() + state.limits.expires_s
         return [Redefined(call.number, tool.digest, tool.server_identity, expires_at)]
-    if call.stage == "queued" and call.verdict == "edit":
+    if call.stage in ("queued", "client") and call.verdict == "edit":
         return _recheck(call, gate, state)
     return []
 
@@ -53,7 +64,12 @@ def _recheck(call: CallState, gate: Gate, state: RunState) -> list[Record]:
     except ToolError as error:
         return [refusal(call, "invalid", f"edited arguments do not fit: {error.message}", code="invalid_arguments")]
     denied = gate.denial(call, arguments, state.began.caller)
-    return [refusal(call, "denied", f"{call.tool} was denied: {denied}")] if denied else []
+    if denied:
+        return [refusal(call, "denied", f"{call.tool} was denied: {denied}")]
+    if canonical(arguments) == canonical(call.executed):
+        return []
+    details: dict[str, Any] = {"stage": call.stage, "arguments": arguments, "expires_at": call.expires_at}
+    return [Judged(call=call.number, at=time.time(), verdict="edit", **details)]  # the check has changed them
 
 
 def _unknown(call: CallState) -> Record:
@@ -63,16 +79,16 @@ def _unknown(call: CallState) -> Record:
 
 def regrant(records: list[Record], state: RunState, grants: Grants) -> None:
     """Approvals for the whole run, from its journal."""
-    bound = {tool.name: tool for tool in state.began.tools}
     for record in records:
         if isinstance(record, Judged) and record.verdict == "approve" and record.scope == "run":
-            tool = bound.get(state.calls[record.call].tool)
-            if tool is not None:
+            call = state.calls[record.call]
+            known = binding(state, call)
+            if known is not None:
                 grants.hold(
                     Grant(
-                        tool=tool.name,
-                        server_identity=tool.identity,
-                        definition_digest=tool.digest,
+                        tool=call.tool,
+                        server_identity=known[1],
+                        definition_digest=known[0],
                         run_id=state.id,
                         until=math.inf if record.until is None else record.until,
                     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from bridge import ending, replies
+from bridge import ending, verdicts
 from bridge.approval import Answer, ApprovalRequest, Approve, Approver, Defer, Deny, Edit, Verdict, validate
 from bridge.calls import CallState
 from bridge.errors import StateError, ToolError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from bridge.run import Run
 
 log: Final = logging.getLogger("sandbridge")
-SHOWN_BEFORE: Final = 50  # earlier calls that an approval request lists
 
 
 class People:
@@ -74,8 +73,8 @@ class People:
             requests = [self._request(call) for call in calls]
             answer = approver(requests)
             given = validate(answer if isinstance(answer, Mapping) else await answer, requests)
-            verdicts = [(by_id[call_id], verdict) for call_id, verdict in given.items() if call_id in self.waiting]
-            self.apply([(call, self._read_one(call, verdict)) for call, verdict in verdicts])
+            still = [(by_id[call_id], verdict) for call_id, verdict in given.items() if call_id in self.waiting]
+            self.apply([(call, self._read_one(call, verdict)) for call, verdict in still])
         except Exception:
             log.exception("the approver failed in run %s: its calls stay undecided", self._run.id)
         finally:
@@ -98,19 +97,9 @@ class People:
         for call_id, answer in answers.items():
             call = self.waiting.get(call_id)
             if call is None:
-                raise StateError(self._why_not(call_id))
+                raise StateError(verdicts.why_not(self._run.state, call_id))
             checked.append((call, self._read_one(call, answer)))
         return checked
-
-    def _why_not(self, call_id: Any) -> str:
-        known = next((call for call in self._run.state.calls.values() if call.id == call_id), None)
-        waits = ", ".join(self.waiting) or "none"
-        if known is None:
-            return f"call {call_id} does not wait in run {self._run.id}; waiting: {waits}"
-        if known.outcome == "expired":
-            return f"call {call_id} has expired: the verdict came too late and was not applied; waiting: {waits}"
-        said = f"its verdict was {known.verdict}" if known.verdict else f"it is {known.outcome or known.stage}"
-        return f"call {call_id} does not wait any more ({said}); waiting: {waits}"
 
     def _read_one(self, call: CallState, answer: Any) -> Verdict | ToolError:
         if isinstance(answer, Edit):
@@ -118,22 +107,9 @@ class People:
                 self._run.gate.check(call.owner, answer.arguments)
             except ToolError as error:
                 raise StateError(f"edited arguments of call {call.id} do not fit: {error.message}") from None
-        if isinstance(answer, (Approve, Edit)) and call.stage == "client":
-            raise StateError(f"call {call.id} is client-owned and was let through already: give its value")
-        if not isinstance(answer, (Approve, Deny, Edit, Answer, Defer, ToolError)):
-            if call.stage != "client":
-                ways = "Approve(), Deny(reason), Edit(arguments) or Answer(value)"
-                raise StateError(f"call {call.id} waits for a verdict, not for a value: {ways}")
-            answer = Answer(answer)
-        if isinstance(answer, Answer):
-            try:
-                replies.encode(answer.value)
-            except ToolError:
-                kind = type(answer.value).__name__
-                raise StateError(f"the answer to call {call.id} is a {kind}, which has no JSON form") from None
-        return answer
+        return verdicts.read(call, answer)
 
-    def apply(self, verdicts: list[tuple[CallState, Verdict | ToolError]]) -> None:
+    def apply(self, given: list[tuple[CallState, Verdict | ToolError]]) -> None:
         """Carry out checked verdicts, given together.
 
         One that ends the run goes first, and nothing is sent after it. What a grant lets through besides comes last: a
@@ -142,17 +118,17 @@ class People:
         if self._run.over:  # given up, or its worker is dead: what is sent now would be an effect that nobody awaits
             self._run.wake()
             return
-        for call, verdict in sorted(verdicts, key=lambda each: not (isinstance(each[1], Deny) and each[1].stop)):
+        for call, verdict in sorted(given, key=lambda each: not verdicts.stops(each[1])):
             if self._run.end is None and not isinstance(verdict, Defer):
                 self._apply(call, verdict)
-        if any(isinstance(verdict, Approve) and verdict.scope != "call" for _, verdict in verdicts):
+        if any(isinstance(verdict, Approve) and verdict.scope != "call" for _, verdict in given):
             self._apply_grants()
         self._run.start_queued()
         self._run.wake()
 
     def _apply(self, call: CallState, verdict: Approve | Deny | Edit | Answer | ToolError) -> None:
         run, gate = self._run, self._run.gate
-        if isinstance(verdict, (Approve, Edit)) and self._definition_changed(call):
+        if isinstance(verdict, (Approve, Edit)) and self.redefined(call):
             return
         if isinstance(verdict, Answer):
             self._judge(call, "answer", "done")
@@ -161,11 +137,10 @@ class People:
             self._judge(call, "toolerror", "done")
             run.back(rejected(call, "failed", verdict))
         elif isinstance(verdict, Deny):
-            reason = verdict.reason or "a person denied it"
-            self._judge(call, "deny", "done", reason=verdict.reason)
-            run.back(refusal(call, "denied", f"{call.tool} was denied: {reason}"))
+            self._judge(call, "deny", "done", reason=verdict.reason, stop=verdict.stop)
+            run.back(verdicts.denied(call, verdict.reason))
             if verdict.stop:
-                run.end = ending.stopped(call, reason)
+                run.end = ending.stopped(run.state)
         elif isinstance(verdict, Edit):
             gate.grants.remember(self._request(call))
             arguments = gate.check(call.owner, verdict.arguments)
@@ -196,10 +171,10 @@ class People:
         """A grant for the run or the tool decides what else waits and is covered by it."""
         for call in list(self.waiting.values()) if self._run.end is None else ():
             if call.stage == "asked" and self._run.gate.covered(call, self._run.id):
-                self._judge(call, "approve", self._next_stage(call), reason="covered by a grant")
+                self._judge(call, "approve", self._next_stage(call), reason=verdicts.COVERED)
                 self._run.go_on(call)
 
-    def _definition_changed(self, call: CallState) -> bool:
+    def redefined(self, call: CallState) -> bool:
         """Compare with the live definition before sending; a difference asks again and shows it."""
         known = call.owner.tool
         live = self._live(call.owner)
@@ -226,13 +201,11 @@ class People:
 
     def expire(self) -> None:
         """Refuse what nobody answered in time."""
-        now = time.time()
-        for call in [call for call in self.waiting.values() if call.expires_at <= now]:
-            text = f"nobody answered {call.tool} within {self._run.limits.expires_s:g} s (expires_s)"
-            self._run.back(refusal(call, "expired", text))
+        for record in verdicts.overdue(self._run.state, time.time()):
+            self._run.back(record)
 
     def _request(self, call: CallState) -> ApprovalRequest:
         before = tuple(ending.brief(done) for done in self._run.state.calls.values() if done.stage == "done")
         return self._run.gate.request(
-            call, run_id=self._run.id, program=self._run.state.began.program, before=before[-SHOWN_BEFORE:]
+            call, run_id=self._run.id, program=self._run.state.began.program, before=before[-verdicts.SHOWN_BEFORE :]
         )

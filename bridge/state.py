@@ -45,7 +45,7 @@ class RunState:
         program_end: How the program itself ended.
         ended: The outcome, when there is one.
         rests: Whether the last thing that happened is that the run paused.
-        redefined: Public ids of calls whose tool is another one by now.
+        stopped: The call that somebody denied to end the run with it, and the reason.
         changed: Tools that are not what the run was bound to.
         overrun: The worker sent more output than an honest one does.
     """
@@ -68,6 +68,7 @@ class RunState:
         self.deliveries: list[Delivered] = []
         self.program_end: Returned | Threw | None = None
         self.ended: Ended | None = None
+        self.stopped: tuple[CallState, str] | None = None
         self.rests = False
         self.wall_s = 0.0
         self.longest_wait_s = 0.0
@@ -138,11 +139,13 @@ class RunState:
         call.verdict = record.verdict
         if record.arguments is not UNSET:
             call.executed = record.arguments
+        if record.stop:
+            self.stopped = (call, record.reason)
         self._move(call, record.stage, record.at, record.expires_at)
 
     def _redefined(self, record: Redefined) -> None:
         call = self.calls[record.call]
-        call.definition_changed = True
+        call.definition_changed, call.redefined = True, (record.digest, record.identity)
         self._move(call, "asked", call.asked_at, record.expires_at or call.expires_at)
 
     def _sent(self, record: Sent) -> None:
