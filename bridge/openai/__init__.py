@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from bridge.code_tool import LoopError, RepeatedFailure, TurnsExceeded
 from bridge.openai import chat
 from bridge.openai.answering import Turn
-from bridge.openai.responses import Conversation, handle, run, tools
+from bridge.openai.responses import Conversation, handle, load, run, tools
 
 if TYPE_CHECKING:
     from bridge.executor import Executor
@@ -37,6 +37,7 @@ __all__ = [
     "TurnsExceeded",
     "chat",
     "handle",
+    "load",
     "local",
     "run",
     "run_sync",

@@ -114,7 +114,8 @@ class Offer:
             except ToolError as error:
                 found.append(Refused(call.model_call, error))
         if sound:
-            found.append(Direct(sound, made, **self._options(parent), limits=self._limits))
+            options = self._options(parent)
+            found.append(Direct(sound, made, **options, limits=self._limits, whole=parent is not None))
         return found
 
     def _known(self, call: Called) -> DirectTool:
@@ -239,3 +240,12 @@ async def answer(response: Response, offer: Offer, refusal: ToolError | None = N
     calls = [call.model_call for call in given.calls]
     parts = offer.parts(given.calls) if refusal is None else [Refused(call, refusal) for call in calls]
     return Turn(response, offer, await offer.tool.begin(calls, parts), parts, given)
+
+
+async def restored(response: Response, offer: Offer, step: Item, context: Any) -> Turn:
+    """A paused turn from what `Step.dump` gave, in this or another process."""
+    given = _Given(response, offer)
+    offer.programs.saw(given.items)
+    loaded = await Step.load(offer.tool.executor, step, context)
+    offer.tool.runs += loaded.runs
+    return Turn(response, offer, loaded, (), given)

@@ -16,7 +16,7 @@ from bridge.approval import canonical
 from bridge.code_tool import Answered, ModelCall
 from bridge.dialect import is_object
 from bridge.direct import ToolCall
-from bridge.errors import CatalogError
+from bridge.errors import CatalogError, StateError
 from bridge.loop import Direct
 from bridge.openai.items import Item
 from bridge.tools import Annotations, Caller, Tool, ToolContext
@@ -59,6 +59,9 @@ class Approvals(Direct):
 
     async def start(self, executor: Executor) -> None:
         await super().start(executor.with_tools(self._tools, alone=True))
+
+    def dump(self) -> dict[str, Any]:
+        raise StateError("approvals of calls that the vendor makes cannot be put away: decide them first")
 
     def has(self, call_id: str) -> bool:
         """Whether a request is one of these."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bridge.openai.client import OnEvent
     from sandbox import Limits
 
+_OFFERED: Final = frozenset(["direct", "name", "inputs", "limits", "context"])
 _SYSTEM: Final = ("system", "developer")
 _NOT_SENT: Final = frozenset(["annotations", "function_call", "refusal", "audio", "tool_calls"])
 _PICTURES: Final = "[sandbridge] {count} picture(s) were made; a tool message cannot hold them"
@@ -131,6 +132,16 @@ class Conversation(base.Conversation):
         self._request = request
         self._sending = sending
 
+    api = "chat"
+
+    async def _restored(self, response: Item, step: Item, context: Any) -> base.Turn:
+        from openai.types.chat import ChatCompletion
+
+        completion = ChatCompletion.construct(**response)
+        loaded = await Step.load(self._tool.executor, step, context)
+        self._tool.runs += loaded.runs
+        return Turn(completion, self._tool, loaded, _Read(completion, self._tool, leave=False))
+
     @property
     def text(self) -> str:
         if self.response is None or not self.response.choices:
@@ -206,6 +217,42 @@ async def run(
         openai.OpenAIError: What the client raises: connection, key, refused requests.
         SandboxError: V8 or the walls are not there.
     """
+    options = {"direct": direct, "name": name, "inputs": inputs, "limits": limits, "context": context}
+    sending = _Sending(stream, on_event, raw)
+    return await _made(
+        client, executor, {"model": model, "messages": messages, **request}, turns, options, sending
+    ).go()
+
+
+async def load(client: Any, executor: Executor, state: str, **options: Any) -> Conversation:
+    """Take up a paused conversation that `Conversation.dump` put away, in this or another process.
+
+    Args:
+        state: What `dump` returned. Each works once where the executor has a store.
+        **options: Those of `run`, but for `messages`: the model, the bounds and the tools offered are not in the state.
+
+    Returns:
+        The conversation, `paused`: `resume` goes on (with `{}` where nothing is waited for any more).
+
+    Raises:
+        StateError: The state cannot be used (again); the text says why.
+    """
+    own = {name: options.pop(name) for name in _OFFERED & options.keys()}
+    sending = _Sending(options.pop("stream", False), options.pop("on_event", None), options.pop("raw", False))
+    turns = options.pop("turns", TURNS)
+    conversation = _made(client, executor, {**options, "messages": ()}, turns, own, sending)
+    return await conversation.restore(state, own.get("context"))
+
+
+def _made(
+    client: Any,
+    executor: Executor,
+    request: dict[str, Any],
+    turns: int,
+    options: dict[str, Any],
+    sending: _Sending,
+) -> Conversation:
+    """A conversation of which nothing was sent yet."""
     clients.check(client, "chat")
     if request.get("n", 1) != 1:
         raise ConfigurationError("a loop follows one choice: leave n out")
@@ -219,9 +266,8 @@ async def run(
         )
     if request.get("functions") or request.get("function_call"):
         raise ConfigurationError("functions and function_call were replaced by tools: give the tools to the executor")
-    tool = CodeTool(executor, direct=direct, name=name, inputs=inputs, limits=limits, context=context)
-    request |= {"model": model, "messages": plain(list(messages))}
-    return await Conversation(client, tool, request, Bounds(turns), _Sending(stream, on_event, raw)).go()
+    request["messages"] = plain(list(request["messages"]))
+    return Conversation(client, CodeTool(executor, **options), request, Bounds(turns), sending)
 
 
 async def handle(

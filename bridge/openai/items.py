@@ -150,6 +150,8 @@ def for_program(answered: Answered, *, declared: bool) -> str:
     if not answered.failed and result is not None:
         value = result.value
         return value if isinstance(value, str) and not declared else json_text(value)
+    if not answered.failed:  # its result stayed behind in another process: the text is the whole value
+        return answered.text
     if result is None or result.error is None:
         code, message = _code(answered.text)
         failure: Item = {"code": code, "message": message, "retryable": False}
@@ -167,7 +169,7 @@ def json_text(value: Any) -> str:
 
 
 def _code(text: str) -> tuple[str, str]:
-    code, found, message = text.removeprefix("[sandbridge] error ").partition(": ")
+    code, found, message = text.removeprefix("[sandbridge] error ").removeprefix("Error: ").partition(": ")
     return (code, message) if found and code.isidentifier() else ("failed", text)
 
 

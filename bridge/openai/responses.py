@@ -14,7 +14,7 @@ from bridge.code_tool import TOOL_NAME, TURNS, Bounds, LoopError
 from bridge.errors import ConfigurationError, ToolError
 from bridge.openai import client as clients
 from bridge.openai import turns as base
-from bridge.openai.answering import Offer, Turn, answer
+from bridge.openai.answering import Offer, Turn, answer, restored
 from bridge.openai.definitions import HOSTED
 from bridge.openai.items import CALLS, FOREIGN, listed, plain, spoken
 from bridge.openai.turns import Item
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bridge.openai.client import OnEvent
     from sandbox import Limits
 
+_OFFERED: Final = frozenset(["direct", "hosted", "name", "inputs", "limits", "context"])
+_SENDING: Final = frozenset(["stream", "on_event", "raw"])
 _OF_APPLICATION: Final = frozenset(["function", "custom", "namespace", "tool_search"])
 _OF_CLIENT: Final = frozenset(["local_shell", "shell", "apply_patch", "computer", "computer_use_preview"])
 
@@ -41,6 +43,14 @@ class Conversation(base.Conversation):
         self._sending = sending
         self._new = list(self.transcript)
         self._previous: str | None = None  # the last response that is answered
+
+    api = "responses"
+
+    async def _restored(self, response: Item, step: Item, context: Any) -> base.Turn:
+        from openai.types.responses import Response
+
+        self._offer.programs.saw(self.transcript)
+        return await restored(Response.construct(**response), self._offer, step, context)
 
     @property
     def text(self) -> str:
@@ -146,26 +156,60 @@ async def run(
         openai.OpenAIError: What the client raises: connection, key, refused requests.
         SandboxError: V8 or the walls are not there.
     """
+    options = {"direct": direct, "hosted": hosted, "name": name, "inputs": inputs, "limits": limits, "context": context}
+    sending = {"stream": stream, "on_event": on_event, "raw": raw}
+    return await _made(client, executor, {"model": model, "input": input, **request}, turns, options, sending).go()
+
+
+async def load(client: Any, executor: Executor, state: str, **options: Any) -> Conversation:
+    """Take up a paused conversation that `Conversation.dump` put away, in this or another process.
+
+    Args:
+        state: What `dump` returned. Each works once where the executor has a store.
+        **options: Those of `run`, but for `input`: the model, the bounds and the tools offered are not in the state.
+
+    Returns:
+        The conversation, `paused`: `resume` goes on (with `{}` where nothing is waited for any more).
+
+    Raises:
+        StateError: The state cannot be used (again); the text says why.
+    """
+    own = {name: options.pop(name) for name in _OFFERED & options.keys()}
+    sending = {name: options.pop(name) for name in _SENDING & options.keys()}
+    turns = options.pop("turns", TURNS)
+    conversation = _made(client, executor, {**options, "input": ()}, turns, own, sending)
+    return await conversation.restore(state, own.get("context"))
+
+
+def _made(
+    client: Any,
+    executor: Executor,
+    request: dict[str, Any],
+    turns: int,
+    options: dict[str, Any],
+    sending: dict[str, Any],
+) -> Conversation:
+    """A conversation of which nothing was sent yet."""
     clients.check(client, "responses")
     tools, asked = checked_tools(request.pop("tools", None))
-    hosted = hosted or asked
     if request.pop("background", None):
         raise ConfigurationError("a loop waits for every response: leave background out")
     if "messages" in request:
         raise ConfigurationError("messages belong to Chat Completions: bridge.openai.chat.run(...); here it is input")
-    own = {"direct": direct, "name": name, "inputs": inputs, "limits": limits, "context": context}
-    offer = Offer(executor, hosted=hosted, **cast("Any", own))
+    if asked:
+        options["hosted"] = True
+    offer = Offer(executor, **options)
     said = request.get("instructions")
     request["instructions"] = f"{said}\n\n{offer.instructions}" if said else offer.instructions
     if request.get("store") is False and request.get("include") is None:
         request["include"] = ["reasoning.encrypted_content"]
-    if raw is None and not clients.takes_raw_text(client):
+    raw = sending.get("raw")
+    if offer.hosted or (raw is None and not clients.takes_raw_text(client)):
         raw = False
-    given = listed(input)
-    offer.programs.saw(given)
-    request |= {"model": model, "input": given}
-    sending = _Sending(tools, stream, on_event, False if hosted else raw)
-    return await Conversation(client, offer, request, Bounds(turns), sending).go()
+    request["input"] = listed(request["input"])
+    offer.programs.saw(request["input"])
+    how = _Sending(tools, sending.get("stream", False), sending.get("on_event"), raw)
+    return Conversation(client, offer, request, Bounds(turns), how)
 
 
 async def handle(

@@ -7,6 +7,7 @@ vendor takes, with an answer for every call in it. What a request holds and how 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from bridge.run import Run
 
 Item = dict[str, Any]
+VERSION: Final = 1  # of a dumped conversation
 EMPTY: Final = 3  # responses in a row with neither a call nor a message: the model does not go on
 INTERRUPTED: Final = (
     "[sandbridge] error not_made: the response was cut off ({reason}) in the middle of this call, so it was not made; "
@@ -33,6 +35,7 @@ class Turn:
     Attributes:
         response: As it came.
         left: Calls that the application answers by itself; what it answers goes along with `items`.
+        step: What was started for its calls.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class Turn:
     ) -> None:
         self.response: Any = response
         self.left = left
-        self._step = step
+        self.step = step
         self._calls = calls  # whether it made any that are answered here
         self._cut = cut  # id -> name of the calls in the middle of which the response ended
         self._reason = reason
@@ -52,7 +55,7 @@ class Turn:
     def status(self) -> Literal["continue", "paused", "finished", "incomplete"]:
         """`continue`: send `items`; `paused`: something waits for people or the application, `resume` first;
         `finished`: the model has said its last word; `incomplete`: the response was cut off before it said any."""
-        if self._step.status == "paused":
+        if self.step.status == "paused":
             return "paused"
         return "continue" if self._calls or self._cut or self.left else self._ending
 
@@ -66,7 +69,7 @@ class Turn:
         """What was answered, refusals included. `StateError` while something waits."""
         text = INTERRUPTED.format(reason=self._reason)
         cut = [Answered(id=call_id, name=name, text=text, failed=True) for call_id, name in self._cut.items()]
-        return [*self._step.answers, *cut]
+        return [*self.step.answers, *cut]
 
     @property
     def own(self) -> list[Answered]:
@@ -86,17 +89,17 @@ class Turn:
     @property
     def runs(self) -> list[Run]:
         """Programs and calls that were run for this response."""
-        return self._step.runs
+        return self.step.runs
 
     @property
     def pending(self) -> list[PendingCall]:
         """Client-owned calls that wait for the application."""
-        return self._step.pending
+        return self.step.pending
 
     @property
     def approvals(self) -> list[ApprovalRequest]:
         """Calls that wait for a verdict."""
-        return self._step.approvals
+        return self.step.approvals
 
     async def resume(self, answers: Mapping[str, Any]) -> Self:
         """Give verdicts and answers by call id (of `pending` and `approvals`), as `Run.resume` takes them.
@@ -104,12 +107,12 @@ class Turn:
         Raises:
             StateError: Nothing waits, an id does not, or a verdict does not fit.
         """
-        await self._step.resume(answers)
+        await self.step.resume(answers)
         return self
 
     async def cancel(self) -> Self:
         """Give up what waits: the model is told that its calls were cancelled."""
-        await self._step.cancel()
+        await self.step.cancel()
         return self
 
     @property
@@ -127,6 +130,8 @@ class Conversation:
         response: The last response; None before the first.
         transcript: Whole ordered history, that of the application first. An answer stands in it for every call.
     """
+
+    api = ""
 
     def __init__(self, transcript: list[Item], runs: list[Run], bounds: Bounds) -> None:
         self.status: Literal["ready", "paused", "finished", "incomplete"] = "ready"
@@ -213,6 +218,47 @@ class Conversation:
         self._take(turn)
         return self
 
+    def dump(self) -> str:
+        """The paused conversation as text for `load`, in this or another process; it goes on there and not here.
+
+        It holds the whole transcript. What runs may do is the store's to say, or is authenticated by the executor's
+        key; the rest of the text is not: keep it where nobody else writes.
+
+        Raises:
+            StateError: It is not paused, or the executor has neither a store nor a key.
+        """
+        turn = self._paused()
+        state = {
+            "version": VERSION,
+            "api": self.api,
+            "transcript": self.transcript,
+            "response": turn.response.to_dict(mode="json"),
+            "step": turn.step.dump(),
+            "used": self._bounds.used,
+            "turns": self.turns,
+        }
+        return json.dumps(state)
+
+    async def restore(self, state: str, context: Any = None) -> Self:
+        """Take up what `dump` gave; `load` does it with a new conversation.
+
+        Raises:
+            StateError: It is no such state, or a run of it cannot be loaded (used already, expired, tampered with).
+        """
+        try:
+            data: Any = json.loads(state)
+            version, api = data["version"], data["api"]
+        except (ValueError, TypeError, KeyError):
+            raise StateError("this is no state of a conversation: give what Conversation.dump() returned") from None
+        if (version, api) != (VERSION, self.api):
+            known = f"only version {VERSION} of {self.api} is known here"
+            raise StateError(f"this state has version {version!r} of {api!r}, and {known}")
+        self.transcript = data["transcript"]
+        self._turn = await self._restored(data["response"], data["step"], context)
+        self.response, self._bounds.used, self.turns = self._turn.response, data["used"], data["turns"]
+        self.status = "paused"
+        return self
+
     async def say(self, content: Any) -> Self:
         """Add a message of the user, and go on; the bounds begin anew.
 
@@ -228,7 +274,9 @@ class Conversation:
 
     def _paused(self) -> Turn:
         if self._turn is None:
-            raise StateError(f"the conversation is {self.status}: only a paused one can be resumed or cancelled")
+            raise StateError(
+                f"the conversation is {self.status}: only a paused one can be resumed, cancelled or dumped"
+            )
         return self._turn
 
     def _see(self, turn: Turn) -> None:
@@ -254,6 +302,10 @@ class Conversation:
     def _add(self, message: Item) -> None:
         """Let the transcript grow by a message of the user."""
         self.transcript.append(message)
+
+    async def _restored(self, response: Item, step: Item, context: Any) -> Turn:
+        """The paused turn of a response and a step as plain data."""
+        raise NotImplementedError
 
     async def _send(self) -> Any:
         """Send the next request."""

@@ -448,6 +448,20 @@ async def test_every_event_of_a_stream_is_given_to_the_application_in_order(
     assert [event.type for event in seen].count("response.completed") == 3
 
 
+async def test_items_that_a_server_leaves_out_of_its_last_event_are_taken_from_the_stream(
+    wire: Wire, client: Any, tools: Tools, opened: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_output(response: Any) -> Any:
+        for event in events(response):
+            yield event | ({"response": response | {"output": []}} if event["type"] == "response.completed" else {})
+
+    events = wire.events
+    monkeypatch.setattr(wire, "events", without_output)
+    wire.play([program(ADD)], [says("three")])
+    async with executor_of(tools, opened) as executor:
+        assert (await loop(client, executor, stream=True)).text == "three"
+
+
 @pytest.mark.filterwarnings("ignore:Exception ignored in.*AsyncStream")  # the SDK leaves its generators to trio
 async def test_an_application_that_raises_on_an_event_gets_its_own_error(
     wire: Wire, client: Any, tools: Tools, opened: Sandbox

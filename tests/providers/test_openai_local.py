@@ -186,8 +186,15 @@ async def test_an_application_gets_the_same_items_in_the_same_order_from_here(
     if stream:
         types = [event.type for event in here.events if "output_item" in event.type]
         assert types == [event.type for event in there.events if "output_item" in event.type]
+        output: list[Any] = []
         for event in here.events:
             EVENTS.validate_python(event.to_dict(mode="json"))
+            output = [] if event.type == "response.created" else output
+            if event.type == "response.output_item.done":
+                assert event.output_index == len(output)
+                output.append(event.item)
+            elif event.type == "response.completed":
+                assert event.response.output == output
         assert [event.sequence_number for event in here.events[-3:]] == list(
             range(here.events[-3].sequence_number, here.events[-1].sequence_number + 1)
         )
@@ -382,6 +389,27 @@ async def test_what_policy_asks_about_is_an_approval_request_on_the_wire(
         assert json.loads(output["result"].split("\n")[0]) == [{"paid": 1}, "denied"]
         assert message["type"] == "message"
     assert tools.reached == [{"a": 1, "b": 0}]
+
+
+async def test_a_history_without_callers_and_with_approvals_is_the_models_own_again(
+    wire: Wire, client: Any, tools: Tools, opened: Sandbox
+) -> None:
+    code = "await tools.pay({a: 1, b: 0}); return (await tools.stock({sku: 'a'})).units"
+    wire.play([thinks(), calls("run_program", {"program": code})], [says("10")], [says("bye", 2)])
+    async with executor_of(tools, opened, policy=Policy([ask("pay")])) as executor:
+        application = Application(openai.local(client, executor), store=False)
+        *_, asked = await application.create([])
+        application.history.append(
+            {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+        )
+        [call] = await application.create([])
+        application.history.append(item_of(call, stock(call)) | {"caller": None})
+        await application.create([])
+        application.history.append({"role": "user", "content": "thanks"})
+        await application.create([])
+    types = [item.get("type") for item in wire.requests[-1]["input"]]
+    assert types == [None, "reasoning", "function_call", "function_call_output", "message", None]
+    assert wire.refusals == []
 
 
 async def test_rules_hold_for_the_applications_own_functions(wire: Wire, client: Any, opened: Sandbox) -> None:
