@@ -16,15 +16,12 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from bridge import Approve, Deny, Executor, Policy, StateError, Tool, ToolContext, ask
-from bridge.gateway import Gateway, asking, offer, runs
+from bridge.gateway import Gateway, asking, offer, runs, upstream
 from sandbox import Limits, Sandbox
 from tests.bridge.catalogue import tools as many_tools
 from tests.bridge.odd_servers import odd
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore:.*elicitation.*:DeprecationWarning"),
-]
+pytestmark = pytest.mark.anyio
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 REVISIONS = ["2025-11-25", "2026-07-28"]
 
@@ -383,6 +380,10 @@ async def test_the_hosts_person_sees_everything_and_the_program_goes_on(
         (says("deny", "too much"), "pay was denied: too much"),
         (says("deny"), "pay was denied: a person denied it"),
         (types.ElicitResult(action="decline"), "pay was denied: a person declined it"),
+        (
+            types.ElicitResult(action="decline", content={"decision": "approve"}),
+            "pay was denied: a person declined it",
+        ),
     ],
 )
 async def test_a_denial_reaches_the_program(
@@ -399,6 +400,7 @@ async def test_a_denial_reaches_the_program(
     "answer",
     [
         types.ElicitResult(action="cancel"),
+        types.ElicitResult(action="cancel", content={"decision": "approve"}),
         types.ElicitResult(action="accept"),
         types.ElicitResult(action="accept", content={}),
         types.ElicitResult(action="accept", content={"decision": "yes"}),
@@ -591,6 +593,15 @@ async def _listen(client: Client, changed: anyio.Event) -> None:
     async with client.listen(tools_list_changed=True) as events:
         async for _ in events:
             changed.set()
+
+
+def test_what_servers_say_of_their_things_is_visible_and_on_one_line() -> None:
+    resource = types.Resource(
+        name="a", uri="file:///a", title="T\u202e\U000e0041", description="one\ntwo\ud800" + "x" * 2_000
+    )
+    shown = upstream._resource("my files", resource)
+    assert (shown.name, shown.uri, shown.title) == ("my files/a", "sandbridge://my%20files/file:///a", "T")
+    assert shown.description == "one two" + "x" * 992 + "…"
 
 
 def test_the_words_of_a_verdict_decide_every_call_of_the_group() -> None:

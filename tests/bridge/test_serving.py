@@ -170,7 +170,7 @@ def test_standard_output_has_nothing_but_messages(tmp_path: Path, servers: Path)
     process.stdin.write("".join(json.dumps(each) + "\n" for each in asked))
     process.stdin.flush()
     lines = [json.loads(process.stdout.readline()) for _ in range(2)]
-    rest, said = process.communicate(timeout=30)  # its input closes: the host has gone
+    rest, said = process.communicate(timeout=60)  # its input closes: the host has gone
     assert [line["id"] for line in lines] == [1, 2]
     assert rest == ""
     assert "a message of more than 8388608 bytes was left out" in said
@@ -207,7 +207,7 @@ def test_a_required_server_that_does_not_start_ends_it_with_the_reason(tmp_path:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.wait(30) == 2  # its input is still open: that is not why it ended
+    assert process.wait(60) == 2  # its input is still open: that is not why it ended
     told, said = process.communicate()
     assert told == ""
     assert "command 'no-such-command' was not found" in said
@@ -230,7 +230,7 @@ def test_a_signal_ends_it_while_it_waits_for_its_host(tmp_path: Path) -> None:
     process.stdin.flush()
     process.stdout.readline()  # it serves
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 128 + signal.SIGTERM
+    assert process.wait(60) == 128 + signal.SIGTERM
     process.communicate()
 
 
