@@ -1,7 +1,8 @@
 """One conversation in one format, through the provider adapters: what is offered, and who answers what a model writes.
 
 Everything between the model's message and its answers is the adapters', the gate's and the executor's, as in any agent
-loop (`handle` of bridge.openai, bridge.openai.chat and bridge.anthropic). Only the model's words are scripted.
+loop: what is called here is the inside of `handle` of bridge.openai, bridge.openai.chat and bridge.anthropic, with one
+offer for the whole conversation. Only the model's words are scripted.
 """
 
 from __future__ import annotations
@@ -48,21 +49,19 @@ class Talk(Protocol):
 
 class _Responses:
     def __init__(self, executor: Executor) -> None:
-        from bridge import openai
+        from bridge.openai.answering import Offer, answer
 
-        self._handle = openai.handle
-        self._executor = executor
-        self._last: Any = None
-        self.tools = openai.tools(executor, direct=True)
-        self.instructions = executor.instructions()
+        self._handle = answer
+        self._offer = Offer(executor, direct=True, leave=True)
+        self.tools = self._offer.tools(raw=False)
+        self.instructions = self._offer.instructions
 
     async def answer(self, output: Sequence[Part]) -> Answers:
         items = [json.loads(part.text) for part in output]
         response = SimpleNamespace(
             id="resp_scripted", status="completed", output=items, tools=(), incomplete_details=None, error=None
         )
-        handled = await self._handle(cast("Any", response), self._executor, after=self._last, direct=True)
-        self._last = handled
+        handled = await self._handle(cast("Any", response), self._offer)
         names = {item["call_id"]: item["name"] for item in items if item["type"] == "function_call"}
         back = [Part(_result_kind(names[item["call_id"]]), compact(item)) for item in handled.items]
         unknown = [WireResult(item["call_id"], _unknown(item["name"]), failed=True) for item in handled.left]
@@ -74,20 +73,20 @@ class _Responses:
 
 class _Chat:
     def __init__(self, executor: Executor) -> None:
-        from bridge.openai import chat
+        from bridge.code_tool import CodeTool
+        from bridge.openai import definitions
+        from bridge.openai.chat import answer
 
-        self._handle = chat.handle
-        self._executor = executor
-        self._last: Any = None
-        self.tools = chat.tools(executor, direct=True)
-        self.instructions = executor.instructions()
+        self._handle = answer
+        self._tool = CodeTool(executor, direct=True)
+        self.tools = definitions.of(self._tool, api="chat")
+        self.instructions = self._tool.instructions
 
     async def answer(self, output: Sequence[Part]) -> Answers:
         message = json.loads(output[0].text)
         choice = SimpleNamespace(message=message, finish_reason="tool_calls")
         completion = SimpleNamespace(id="chatcmpl_scripted", choices=[choice])
-        handled = await self._handle(cast("Any", completion), self._executor, after=self._last, direct=True)
-        self._last = handled
+        handled = await self._handle(cast("Any", completion), self._tool, leave=True)
         names = {call["id"]: call["function"]["name"] for call in message["tool_calls"]}
         back = [Part(_result_kind(names[item["tool_call_id"]]), compact(item)) for item in handled.items]
         unknown = [WireResult(item["id"], _unknown(names[item["id"]]), failed=True) for item in handled.left]
