@@ -3,7 +3,8 @@
 The tools are the leaderboard's own Python classes, executed; the ground truth is its call strings, turn by turn.
 Direct: all calls of a turn in one message, an oracle that knows them. Program: one `await` a call; an argument that is
 not in the user's words and equals a leaf of an earlier reply of the turn becomes a reference to it. Both arms, and the
-call strings executed without either, must end in the same state: each row is checked.
+call strings executed without either, must end in the same state: each row is checked. One task of each set (173) is not
+executed in any arm: its ground truth closes a ticket by a text, where the tool's own schema wants an integer.
 """
 
 from __future__ import annotations
