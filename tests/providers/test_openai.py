@@ -14,10 +14,10 @@ import bridge
 from bridge import Approve, ConfigurationError, Deny, Executor, Policy, StateError, Tool, allow, ask, deny, openai
 from bridge.code_tool import LoopError, RepeatedFailure, TurnsExceeded
 from sandbox import Limits, Sandbox
-from tests.providers.openai_shop import Tools, client_of, executor_of
+from tests.providers.openai_shop import STREAMS, Tools, client_of, executor_of
 from tests.providers.openai_wire import Turn, Wire, calls, refuses, says, served, thinks, writes
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, STREAMS]
 
 ADD = "return await tools.add({a: 1, b: 2})"
 ADDED = "[sandbridge] completed; 1 call\n3"
@@ -462,7 +462,6 @@ async def test_items_that_a_server_leaves_out_of_its_last_event_are_taken_from_t
         assert (await loop(client, executor, stream=True)).text == "three"
 
 
-@pytest.mark.filterwarnings("ignore:Exception ignored in.*AsyncStream")  # the SDK leaves its generators to trio
 async def test_an_application_that_raises_on_an_event_gets_its_own_error(
     wire: Wire, client: Any, tools: Tools, opened: Sandbox
 ) -> None:

@@ -13,13 +13,10 @@ from bridge.code_tool import LoopError, RepeatedFailure, TurnsExceeded
 from bridge.openai import chat
 from bridge.openai.client import _sum  # what chunks add up to has no other way in
 from sandbox import Sandbox
-from tests.providers.openai_shop import Tools, client_of, executor_of
+from tests.providers.openai_shop import STREAMS, Tools, client_of, executor_of
 from tests.providers.openai_wire import Turn, Wire, chat_calls, chat_says, served
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore:Exception ignored in.*async_generator"),  # the SDK leaves two a stream to trio
-]
+pytestmark = [pytest.mark.anyio, STREAMS]
 
 ADD = "return await tools.add({a: 1, b: 2})"
 ADDED = "[sandbridge] completed; 1 call\n3"

@@ -12,7 +12,7 @@ import pytest
 
 from bridge import Executor, Policy, allow, ask, deny, openai
 from sandbox import Limits, Sandbox
-from tests.providers.openai_shop import Tools, client_of, executor_of
+from tests.providers.openai_shop import STREAMS, Tools, client_of, executor_of
 from tests.providers.openai_wire import (
     EVENTS,
     Turn,
@@ -27,12 +27,7 @@ from tests.providers.openai_wire import (
     writes,
 )
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored in.*async_generator"
-    ),  # the SDK leaves some of a stream to trio
-]
+pytestmark = [pytest.mark.anyio, STREAMS]
 
 TEXT = {"type": "object", "properties": {"sku": {"type": "string"}}, "required": ["sku"], "additionalProperties": False}
 STOCK = {

@@ -9,7 +9,7 @@ import pytest
 
 from bridge import Executor, openai
 from sandbox import Sandbox
-from tests.providers.openai_shop import client_of
+from tests.providers.openai_shop import STREAMS, client_of
 from tests.providers.openai_wire import (
     EVENTS,
     Turn,
@@ -25,12 +25,7 @@ from tests.providers.openai_wire import (
 )
 from tests.providers.test_openai_local import CODE, SUM, TOOLS, Application, item_of, shape
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored in.*async_generator"
-    ),  # the SDK leaves some of a stream to trio
-]
+pytestmark = [pytest.mark.anyio, STREAMS]
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
