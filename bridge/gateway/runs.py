@@ -1,7 +1,9 @@
 """Programs of hosts: who may go on with which run, how many one host may have, and what a request of a host becomes.
 
-A run belongs to the host that started it: the credential of the request, and the session where there is one. Others get
-the answer that they would get for a run that does not exist. A request that is cancelled cancels its run.
+A run belongs to the credential that started it, whatever session it comes back in: hosts recycle sessions. Without
+credentials (stdio, loopback) there is one user, whose runs are named by ids that cannot be guessed; only then is a run
+of an earlier process taken from the store. Others get the answer that they would get for a run that does not exist. A
+request that is cancelled cancels its run.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import principal_components
 from mcp.shared.exceptions import MCPError
 
-from bridge.errors import StateError
+from bridge.errors import BridgeError, StateError
 from bridge.events import CallFinished, CallStarted, Event
 from bridge.gateway import asking, offer
 from bridge.mcp.result import Blob
@@ -38,11 +40,12 @@ RUNNING: Final = 8  # programs of one host at once
 PAUSED: Final = 20  # of one host
 KEPT: Final = 1_000  # finished runs and links of all hosts, whose owner is known
 BLOB: Final = "blob_"  # how the handles of bytes begin
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9.+-]{1,60}/[A-Za-z0-9.+-]{1,60}")
 SESSION_HEADER: Final = "mcp-session-id"
 
-Owner = tuple[Any, ...]
-"""Who a request is from. Equal for requests of one credential in one session."""
+Owner = tuple[Any, ...] | None
+"""Who a request is from: its credential, or None where there are none."""
 Answer = types.CallToolResult | types.InputRequiredResult
 
 
@@ -50,18 +53,10 @@ class NotYours(Exception):
     """There is no such thing for this host; the text is for the model."""
 
 
-def owner_of(ctx: ServerRequestContext[Any, Any]) -> Owner:
-    """The credential and the session of a request; both None on stdio."""
+def owner_of() -> Owner:
+    """The credential of the request that is being served."""
     token = get_access_token()
-    headers = getattr(ctx.request, "headers", None)
-    session = None if headers is None else headers.get(SESSION_HEADER)
-    return (None if token is None else principal_components(token), session)
-
-
-@dataclass
-class _Held:
-    owner: Owner
-    run: Run
+    return None if token is None else principal_components(token)
 
 
 class _Told:
@@ -82,7 +77,7 @@ class _Told:
         self._changed.set()
 
     async def tell(self, ctx: ServerRequestContext[Any, Any]) -> None:
-        """Report until cancelled. A host that did not ask for progress gets none."""
+        """Report to one request until cancelled. A host that did not ask for progress gets none."""
         reported = -1
         while True:
             await self._changed.wait()
@@ -91,6 +86,13 @@ class _Told:
                 reported = self.finished
                 with suppress(MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
                     await ctx.session.report_progress(reported, None, well_formed(self._said[:500]))
+
+
+@dataclass
+class _Held:
+    owner: Owner
+    run: Run
+    told: _Told
 
 
 class Runs:
@@ -109,19 +111,21 @@ class Runs:
 
     async def start(self, ctx: ServerRequestContext[Any, Any], program: str, inputs: Any) -> Answer:
         """Run a program to its outcome, to a question, or to a pause."""
-        owner = owner_of(ctx)
+        owner = owner_of()
         self._sweep()
         if sum(held.owner == owner for held in self._paused.values()) >= PAUSED:
             return offer.failed(f"{PAUSED} runs of yours wait for a person: resume_program goes on with one of them")
 
-        async def work(told: _Told) -> Answer:
+        told = _Told()
+
+        async def work() -> Answer:
             try:
                 run = await self._executor.start(program, inputs=inputs, on_event=told.hear)
             except (TypeError, ValueError) as error:
                 return offer.failed(str(error))
-            return await self._answer(ctx, owner, run)
+            return await self._answer(ctx, _Held(owner, run, told))
 
-        return await self._working(ctx, owner, work)
+        return await self._working(ctx, owner, told, work)
 
     async def answered(self, ctx: ServerRequestContext[Any, Any], state: str, answers: Mapping[str, Any]) -> Answer:
         """Go on with a run that asked in its last result (2026-07-28)."""
@@ -135,36 +139,53 @@ class Runs:
         Args:
             answers: Of the host's person, to the questions of the run's last result.
         """
-        owner = owner_of(ctx)
+        owner = owner_of()
         self._sweep()
         finished = self._finished.get(run_id)
         if finished is not None and finished[0] == owner:
             return self._outcome(owner, finished[1])
         held = self._paused.get(run_id)
-        if held is None or held.owner != owner:
-            return offer.failed(f"there is no run {run_id[:40]!r} of yours that waits: start the program again")
-        run = held.run
+        if held is not None and held.owner != owner:
+            return _unknown(run_id)
+        told = _Told() if held is None else held.told
 
-        async def work(told: _Told) -> Answer:
+        async def work() -> Answer:
+            if held is None:
+                return await self._loaded(ctx, run_id, told) if owner is None else _unknown(run_id)
+            run = held.run
             with suppress(StateError):  # it expired or was decided meanwhile: what it has come to is said below
-                if answers is None:
-                    await run.settled()
-                elif given := asking.verdicts(run, answers):
-                    await run.resume(given)
-                else:  # put off: not to be asked again at once
+                given = {} if answers is None else asking.verdicts(run, answers)
+                if answers is not None and not given:  # put off: not to be asked again at once
                     return self._outcome(owner, run.paused_result() if run.result is None else run.result)
-            return await self._answer(ctx, owner, run)
+                if run.status == "paused":
+                    await run.resume(given)  # with what others decided meanwhile, where there is a store
+                else:
+                    await run.settled()
+            return await self._answer(ctx, held)
 
-        return await self._working(ctx, owner, work)
+        return await self._working(ctx, owner, told, work)
 
-    def owns(self, ctx: ServerRequestContext[Any, Any], name: str) -> bool:
+    async def _loaded(self, ctx: ServerRequestContext[Any, Any], run_id: str, told: _Told) -> Answer:
+        """Go on with a run that this process does not know: the store may."""
+        if not _RUN_ID.fullmatch(run_id):  # no state: a host has ids only
+            return _unknown(run_id)
+        try:
+            run = await self._executor.load(run_id, on_event=told.hear)
+            if run.status == "paused":
+                await run.resume({})
+        except BridgeError as error:
+            return _unknown(run_id, f" ({error})")
+        return await self._answer(ctx, _Held(None, run, told))
+
+    def owns(self, name: str) -> bool:
         """Whether a result or picture was given to this host."""
-        return name in self._owners and self._owners[name] == owner_of(ctx)
+        return name in self._owners and self._owners[name] == owner_of()
 
-    async def _answer(self, ctx: ServerRequestContext[Any, Any], owner: Owner, run: Run) -> Answer:
+    async def _answer(self, ctx: ServerRequestContext[Any, Any], held: _Held) -> Answer:
         """Ask until the run is finished, or until it has to wait."""
+        owner, run = held.owner, held.run
         while run.status == "paused":
-            self._paused[run.id] = _Held(owner, run)
+            self._paused[run.id] = held
             if not asking.can_ask(ctx) or not run.approvals:
                 break
             if asking.modern(ctx):
@@ -230,7 +251,11 @@ class Runs:
         return Blob(data, media_type(images[int(number)].mime_type) or "application/octet-stream")
 
     async def _working(
-        self, ctx: ServerRequestContext[Any, Any], owner: Owner, work: Callable[[_Told], Awaitable[Answer]]
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        owner: Owner,
+        told: _Told,
+        work: Callable[[], Awaitable[Answer]],
     ) -> Answer:
         """Do what runs a program: counted, with its progress reported.
 
@@ -240,12 +265,13 @@ class Runs:
         if self._running.get(owner, 0) >= RUNNING:
             return offer.failed(f"{RUNNING} programs of yours are running: wait until one has ended")
         self._running[owner] = self._running.get(owner, 0) + 1
-        told, done, failed = _Told(), list[Answer](), list[Exception]()
+        done: list[Answer] = []
+        failed: list[Exception] = []
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(told.tell, ctx)
                 try:
-                    done.append(await work(told))
+                    done.append(await work())
                 except Exception as error:  # noqa: BLE001  raised below, out of the group that would wrap it
                     failed.append(error)
                 tasks.cancel_scope.cancel()
@@ -266,6 +292,10 @@ class Runs:
                 del self._paused[run_id]
                 self._finished[run_id] = (held.owner, held.run.result)
         _forget(self._finished)
+
+
+def _unknown(run_id: str, why: str = "") -> types.CallToolResult:
+    return offer.failed(f"there is no run {run_id[:64]!r} of yours that waits{why}: start the program again")
 
 
 def media_type(claimed: str) -> str | None:

@@ -199,7 +199,7 @@ class Gateway:
         if not uri.startswith(offer.RESULTS):
             return await self._upstreams.read(uri)
         name = uri.removeprefix(offer.RESULTS)
-        if not self._runs.owns(ctx, name):
+        if not self._runs.owns(name):
             raise MCPError(NOT_FOUND, f"there is no result {name[:100]!r} of yours")
         kept: Any = self._runs.picture(name)
         if kept is None:

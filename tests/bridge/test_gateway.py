@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,6 +18,8 @@ from mcp.shared.exceptions import MCPError
 
 from bridge import Approve, Deny, Executor, Policy, StateError, Tool, ToolContext, ask
 from bridge.gateway import Gateway, asking, offer, runs, upstream
+from bridge.store import Store
+from bridge.verdicts import judge, waiting
 from sandbox import Limits, Sandbox
 from tests.bridge.catalogue import tools as many_tools
 from tests.bridge.odd_servers import odd
@@ -485,6 +488,68 @@ async def test_a_run_that_does_not_wait_cannot_be_resumed(gateway: Gateway, revi
         result = await client.call_tool("resume_program", {"run_id": "no such run"})
     assert result.is_error is True
     assert text(result) == "there is no run 'no such run' of yours that waits: start the program again"
+
+
+async def test_a_run_goes_on_in_another_session_of_its_host(gateway: Gateway, shop: Paid, revision: str) -> None:
+    async with host(gateway, revision) as client:
+        paused = await run(client, "return await tools.pay({ text: 'Ana' })")
+    async with host(gateway, revision, Person(says("approve"))) as client:
+        result = await client.call_tool("resume_program", {"run_id": data(paused)["run_id"]})
+    assert data(result)["value"] == "paid Ana"
+    assert shop.payments == ["Ana"]
+
+
+async def test_a_person_decides_beside_the_gateway_and_the_run_goes_on(
+    opened: Sandbox, shop: Paid, revision: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    async with (
+        Executor(shop.tools(), policy=Policy([ask("pay")]), sandbox=opened, store=url) as executor,
+        host(Gateway(executor), revision) as client,
+    ):
+        paused = await run(client, "return [await tools.pay({ text: 'Ana' }), await tools.pay({ text: 'Ben' })]")
+        run_id = data(paused)["run_id"]
+        await anyio.to_thread.run_sync(decide, url, run_id, Approve())
+        again = await client.call_tool("resume_program", {"run_id": run_id})
+        assert (data(again)["status"], data(again)["waiting"]) == ("paused", [{"tool": "pay", "line": 1}])
+        await anyio.to_thread.run_sync(decide, url, run_id, Approve())
+        result = await client.call_tool("resume_program", {"run_id": run_id})
+    assert data(result)["value"] == ["paid Ana", "paid Ben"]
+    assert shop.payments == ["Ana", "Ben"]
+
+
+async def test_a_run_outlives_the_gateway_that_started_it(
+    opened: Sandbox, shop: Paid, revision: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    policy = Policy([ask("pay")])
+    program = "return [await tools.echo({ text: 'Hi' }), await tools.pay({ text: 'Ana' })]"
+    async with (
+        Executor(shop.tools(), policy=policy, sandbox=opened, store=url) as executor,
+        host(Gateway(executor), revision) as client,
+    ):
+        run_id = data(await run(client, program))["run_id"]
+    await anyio.to_thread.run_sync(decide, url, run_id, Approve())
+    async with (
+        Executor(shop.tools(), policy=policy, sandbox=opened, store=url) as executor,
+        host(Gateway(executor), revision) as client,
+    ):
+        result = await client.call_tool("resume_program", {"run_id": run_id})
+        unknown = await client.call_tool("resume_program", {"run_id": "0" * 16})
+    assert data(result)["value"] == ["Hi", "paid Ana"]
+    assert shop.payments == ["Ana"]
+    assert unknown.is_error is True
+    assert text(unknown).startswith("there is no run '0000000000000000' of yours that waits")
+
+
+def decide(url: str, run_id: str, verdict: Approve) -> None:
+    """What `sandbridge approve` does, in a process of its own."""
+    store = Store(url)
+    try:
+        (found,) = waiting(store, run_id)
+        judge(store, run_id, {request.call_id: verdict for request in found.approvals})
+    finally:
+        store.close()
 
 
 async def test_a_run_that_nobody_decides_expires_and_its_result_is_kept(
