@@ -63,8 +63,7 @@ def input_schema(schema: Mapping[str, Any], *, acyclic: bool = False) -> tuple[d
         extra = {k: v for k, v in source.items() if k not in (*_TOP, "$ref", "properties", "required")}
         made = {**extra, **definitions, "properties": properties, **({"required": required} if required else {})}
         if left_out:
-            made.pop("additionalProperties", None)  # the branches may name properties that stand nowhere else
-            made.pop("unevaluatedProperties", None)
+            made.pop("unevaluatedProperties", None)  # what the branches evaluate is not seen any more
     made = {key: part for key, part in made.items() if key not in ("$schema", "$id", "title")}
     made["type"] = "object"
     properties = made.get("properties")

@@ -467,6 +467,22 @@ async def test_what_nobody_answers_in_time_expires_and_the_conversation_can_go_o
     assert wire.results[0]["content"] == "[sandbridge] error expired: nobody answered person within 0.05 s (expires_s)"
 
 
+async def test_a_program_that_goes_on_after_an_expiry_is_waited_for(
+    wire: Wire, client: AsyncAnthropic, tools: Tools, opened: Sandbox
+) -> None:
+    code = "try { await tools.person({ n: 1 }) } catch { return await tools.gate({ n: 2 }) }"
+    wire.play([program(code)], [text("done")])
+    async with Executor(tools.all(), sandbox=opened) as executor:
+        conversation = await talk(client, executor, limits=Limits(expires_s=0.05))
+        with anyio.fail_after(10):
+            await tools.began.wait()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(conversation.resume, {})
+                tools.go.set()
+    assert conversation.text == "done"
+    assert wire.results[0]["content"].split("\n")[1] == '{"n":2}'
+
+
 # ---- how a loop ends -------------------------------------------------------------------------------------------------
 
 

@@ -238,7 +238,8 @@ async def test_calls_of_the_model_and_of_its_program_are_answered_together(
     wire: Wire, client: AsyncAnthropic, opened: Sandbox
 ) -> None:
     plain = {"name": "plain", "input_schema": {"type": "object"}}
-    wire.play([program("return await tools.query({ sql: 'a' })"), call("plain", {}, "toolu_2")], [text("ok")])
+    code = "await tools.query({ sql: 'a' }); return await tools.query({ sql: 'b' })"  # the second wave is its own
+    wire.play([program(code), call("plain", {}, "toolu_2")], [text("ok")])
     async with Executor([], sandbox=opened) as executor:
         application = Application(anthropic.local(client, executor), [CODE, QUERY, plain])
         response = await application.ask("go")
