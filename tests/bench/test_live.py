@@ -76,7 +76,8 @@ async def test_a_model_that_makes_other_calls_has_not_executed_the_plan(opened: 
 
 
 @pytest.mark.anyio
-async def test_a_model_that_never_ends_is_ended(opened: Sandbox, wire: Wire) -> None:
+async def test_a_model_that_never_ends_is_ended(opened: Sandbox, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "TURNS", 3)
     call = CALLS[0]
     wire.play(*[[calls(call.tool, dict(call.arguments), number)] for number in range(live.TURNS)])
     found, answers = await played(opened, "direct-par", "responses")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from typing import Any
@@ -11,13 +12,22 @@ import pytest
 from bridge.bench.arms import ARMS, policy
 from bridge.bench.models import BREAKS, scripted
 from bridge.bench.play import Played, play
-from bridge.bench.tasks import Task
+from bridge.bench.tasks import Open, Task
 from bridge.bench.wire import FORMATS
 from bridge.bench.workloads import workload
 from sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 SMALL = [("orders", 0), ("expenses", 0), ("fanout", 1), ("catalogue", 4), *(("adverse", number) for number in range(4))]
+FEW = [("direct-par", "oracle"), ("prog-decl", "oracle")]
+MORE = [
+    ("direct-seq", "oracle"),
+    ("direct-search", "oracle"),
+    ("prog-decl", "staged"),
+    ("prog-decl", "explore+faulty@1"),
+    ("prog-equal", "oracle"),
+    ("prog-search", "oracle"),
+]
 
 
 async def played(
@@ -30,18 +40,11 @@ def task_of(name: str, number: int) -> Task:
     return workload(name)(3, 1)[number]
 
 
-@pytest.mark.parametrize(("name", "number"), SMALL)
 @pytest.mark.parametrize(
-    ("arm", "model"),
+    ("name", "number", "arm", "model"),
     [
-        ("direct-par", "oracle"),
-        ("direct-seq", "oracle"),
-        ("direct-search", "oracle"),
-        ("prog-decl", "oracle"),
-        ("prog-decl", "staged"),
-        ("prog-decl", "explore+faulty@1"),
-        ("prog-equal", "oracle"),
-        ("prog-search", "oracle"),
+        *((*task, arm, model) for task in SMALL for arm, model in FEW),
+        *((*task, arm, model) for task in (("orders", 0), ("adverse", 1)) for arm, model in MORE),
     ],
 )
 async def test_the_plan_of_every_task_is_executed(
@@ -146,3 +149,12 @@ async def test_facts_count_as_seen_where_the_model_could_read_them(opened: Sandb
     assert program.unsafe == program.failed  # it went on without them, and said so
     looks = await played(task, opened, "prog-decl", "explore")
     assert len(looks.made) == len(direct.made) + task.explore_calls
+
+
+async def test_a_plan_that_ends_in_another_state_is_not_executed(opened: Sandbox) -> None:
+    task = task_of("adverse", 2)
+    assert (await played(task, opened, "prog-decl")).executed
+    wanted = dataclasses.replace(task, state="refunded")
+    assert not (await played(wanted, opened, "prog-decl")).executed
+    kept = Open(tools=task.open().tools, state=lambda: "refunded")
+    assert (await played(dataclasses.replace(wanted, open=lambda: kept), opened, "prog-decl")).executed
