@@ -130,7 +130,7 @@ class Realm:
         assert isinstance(start, Start), "it says so"
         script = source.prepare(start.program, start.tools)
         assert isinstance(script, source.Script), "it is a program"
-        compile_script(self.isolate, start.program, script)
+        compile_script(self.isolate, start.program, script, "rehearsed")
         self.put("rehearsal", boot(start, script))
         called = self.take()
         self.put("inbox", b'{"now_ms":0,"replies":[{"type":"value","id":1,"value":{"a":[1]}}]}')
@@ -205,6 +205,7 @@ def stay_on_one_core() -> None:
 
 def run(made: Realm, web_text: str, channel: Channel) -> NoReturn:
     """Run one program: prepare its text, then waves out and replies in until the host ends the process."""
+    secret = "s" + os.urandom(8).hex()
     start = decode_to_worker(channel.receive())
     if not isinstance(start, Start):
         os._exit(1)
@@ -212,7 +213,7 @@ def run(made: Realm, web_text: str, channel: Channel) -> NoReturn:
     if isinstance(script, source.Script):
         if realm.needs_web(script.js):
             made.install_web(web_text)
-        function = compile_script(made.isolate, start.program, script)
+        function = compile_script(made.isolate, start.program, script, secret)
         if isinstance(function, Threw):
             end(channel, Wave(warnings=list(script.notices), end=function))
         made.put("boot", boot(start, script))
@@ -228,22 +229,46 @@ def run(made: Realm, web_text: str, channel: Channel) -> NoReturn:
         made.put("inbox", channel.receive())
 
 
-def compile_script(isolate: engine.Isolate, program: str, script: source.Script) -> engine.Handle | Threw:
-    """Let V8 say whether the text is one function, without running any of it; then make the function."""
-    body = script.js[1 : script.js.rindex(")")]
-    # In brackets it must parse as well as in parentheses: text that closes the wrapper early cannot do both.
-    for text in (f"throw 0;[{body}]\n//# sourceURL=program", script.js):
-        try:
-            value = isolate.evaluate(text)
-        except engine.JSError as error:
-            refused = _REFUSED.match(str(error))
-            if refused is None and text is not script.js:
-                continue  # the 0 that we threw: it parses
-            line, message, _, caret = refused.groups() if refused else ("0", f"SyntaxError: {error}", "", "")
-            return source.syntax_error(program, script, message, int(line), len(caret) + 1)
-        if isinstance(value, engine.Handle):
-            return value
-    return source.syntax_error(program, script, "SyntaxError: this is not one program", 0, 0)
+def compile_script(isolate: engine.Isolate, program: str, script: source.Script, secret: str) -> engine.Handle | Threw:
+    """Let V8 say whether the text is one function, without running any of it, and make the function.
+
+    Args:
+        isolate: Where to make it.
+        program: The text as the model sent it.
+        script: What became of it.
+        secret: An identifier that whoever wrote the program cannot know.
+    """
+    # The last line leaves a block that only the first line opens: it parses nowhere but inside that block, in the same
+    # function, so text that closes the wrapper early does not parse. `let` cannot end an unfinished statement.
+    head, rest = script.js[: len(source.HEAD)], script.js[len(source.HEAD) : -len(source.TAIL)]
+    made = _evaluated(isolate, f"{head}{secret}:{{{rest}\nlet {secret};break {secret}}}{source.TAIL}")
+    if isinstance(made, engine.Handle):
+        return made
+    # Not a program, or one that no block may hold (two functions of one name). The error is that of the text alone, in
+    # brackets; text that parses so may still be several functions, unless V8 objects to a name declared at both ends.
+    refused = _evaluated(isolate, f"throw 0;[{head[1:]}{rest}\n}}]\n//# sourceURL=program")
+    if isinstance(refused, str) and (said := _REFUSED.match(refused)):
+        line, message, _, caret = said.groups()
+        return source.syntax_error(program, script, message, int(line), len(caret) + 1)
+    twice = _evaluated(isolate, f"throw 0;{head}let {secret};{rest}\nlet {secret}{source.TAIL}")
+    made = _evaluated(isolate, script.js) if isinstance(twice, str) and f"'{secret}' has already" in twice else refused
+    if isinstance(made, engine.Handle):
+        return made
+    if said := _REFUSED.match(made or ""):
+        line, message, _, caret = said.groups()
+        return source.syntax_error(program, script, message, int(line), len(caret) + 1)
+    too_deep = isinstance(refused, str) and "RangeError: Maximum call stack" in refused
+    why = "the program is nested too deeply to be read" if too_deep else "this is not one program"
+    return source.syntax_error(program, script, f"SyntaxError: {why}", 0, 0)
+
+
+def _evaluated(isolate: engine.Isolate, text: str) -> engine.Handle | str | None:
+    """What text evaluates to, if it is nothing that Python may look into; the text of the error if it throws."""
+    try:
+        value = isolate.evaluate(text)
+    except engine.JSError as error:
+        return str(error)
+    return value if isinstance(value, engine.Handle) else None
 
 
 def boot(start: Start, script: source.Script) -> bytes:

@@ -62,9 +62,10 @@ const makeTools = (list) => {
   for (const name in spaces) freeze(spaces[name]);
   return freeze(root);
 };
-const installTools = (root) => {
-  defineProperty(G, 'tools', locked(root, true));
-  for (const name in root) if (!(name in G)) expose(name, root[name]); // a bare `get_order(...)` works too
+const install = (on, root, inputs) => {
+  defineProperty(on, 'tools', locked(root, true));
+  for (const name in root) if (!(name in on)) defineProperty(on, name, hidden(root[name])); // a bare `get_order(...)` works too
+  defineProperty(on, 'inputs', hidden(inputs));
 };
 
 const timer = (ms, fire) => {
@@ -254,7 +255,7 @@ const guarded = (f) => (given) => { try { f(given); } catch (e) { fault = 'the r
 const holder = { __proto__: null };
 const accessor = (name, write) => defineProperty(holder, name, { set: guarded(write), enumerable: true });
 
-const begin = (settings, install) => {
+const begin = (on, settings) => {
   now = settings.now_ms;
   chance = settings.seed | 0;
   for (const name in limits) limits[name] = settings[name];
@@ -263,19 +264,21 @@ const begin = (settings, install) => {
   lineOffset = settings.line_offset;
   shifts = settings.shifts;
   for (let i = 0; i < settings.awaits.length; i++) awaits += (i ? ',' : '') + settings.awaits[i];
-  install(makeTools(settings.tools), settings.inputs);
+  install(on, makeTools(settings.tools), settings.inputs);
   for (let i = 0; i < settings.notices.length; i++) push('warnings', stringify(settings.notices[i]));
 };
-accessor('boot', (json) => begin(parse(json), (tools, inputs) => { installTools(tools); expose('inputs', inputs); }));
+accessor('boot', (json) => begin(G, parse(json)));
 // A rehearsal goes once through what every program needs, so that V8 compiles it while nobody waits. It is over, and
 // all that it touched is as new, before any program arrives.
-accessor('rehearsal', (json) => begin(parse(json), (tools) => {
+accessor('rehearsal', (json) => {
+  const stage = create(null);
+  begin(stage, parse(json));
   const program = async () => {
     text('a', { b: [1, true, null, 'c'] });
-    return [describe(new E('d')).line, await tools.a({ e: [1, true, null, 'f'] }), { g: 1.5 }];
+    return [describe(new E('d')).line, await stage.tools.a({ e: [1, true, null, 'f'] }), { g: 1.5 }];
   };
   follow(program(), settled);
-}));
+});
 accessor('reset', () => {
   for (const name in limits) limits[name] = 0;
   shifts = [];

@@ -17,8 +17,8 @@ from sandbox.messages import Notice, Threw, ToolName
 from sandbox.source import edits, forms, hints, modules, names, refusals, syntax, typescript, unwrap
 from sandbox.source.edits import Edit, Shift, Text
 
-_HEAD: Final = "(async function(){'use strict';"
-_TAIL: Final = "\n})\n//# sourceURL=program"
+HEAD: Final = "(async function(){'use strict';"
+TAIL: Final = "\n})\n//# sourceURL=program"
 _REPAIRABLE_BYTES: Final = 65_536  # text above this is not parsed again and again to guess what was meant
 # What decides how text becomes a script; part of the digest that a journal carries.
 _FINGERPRINT: Final = "".join(
@@ -226,7 +226,7 @@ def _scripted(
 def _wrapped(body: str, before: int, made: forms.Plan, shifts: list[Shift], notices: list[Notice]) -> Script:
     after = f"\n;return {made.after}" if made.after else ""
     return Script(
-        js=f"{_HEAD}{made.before}\n{body}{after}{_TAIL}",
+        js=f"{HEAD}{made.before}\n{body}{after}{TAIL}",
         line_offset=1 - before,
         shifts=tuple((line + 1, start, delta) for line, start, delta in shifts),
         notices=(*notices, *(Notice(n.code, n.message, n.line + before if n.line else None) for n in made.notices)),

@@ -217,3 +217,56 @@ async def test_strings_make_no_code(shared: Sandbox) -> None:
     for code in ("eval('1')", "new Function('return 1')", "(async () => {}).constructor('1')", "setTimeout('1', 1)"):
         out = await play(shared, f"return {code}")
         assert isinstance(out.end, Threw), code
+
+
+# ---- a program is one function ---------------------------------------------------------------------------------------
+
+CLOSING = [
+    "}); text('ran'); (async function(){",
+    "}}); text('ran'); (async function(){{",
+    "} text('ran'); {",
+    "}} text('ran'); {{",
+    "}]; text('ran'); [async function(){",
+    "}, text('ran'), async function(){",
+    "}})); text('ran'); ((async function(){{",
+    "}, text('ran'), async () => {",
+    "}, function a() {}, function a() {}, async function(){ function a() {} function a() {}",
+    "}; static { text('ran') } static x = function(){",
+    "*/ }); text('ran'); (async function(){ /*",
+    "let s; break s }}); text('ran'); (async function(){ s: {",
+]
+UNFINISHED = [
+    "if (true)", "if (true); else", "x =", "const x =", "here:", "while (false)", "do", "for (;;)", "throw", "new",
+    "return (", "async () =>", "class A extends", "await", "return `", "return 1 /*", "a ? b :", "switch (1) {",
+    "return {", "try {} finally",
+]  # fmt: skip
+WHOLE = {
+    "function a() { return 1 }\nfunction a() { return 2 }\nreturn a()": 2,
+    "var a = 3; function a() {}\nreturn a": 3,
+    "return 4 // the last line": 4,
+    "return 5\n<!-- of a page": 5,
+    "s: for (;;) { break s }\nreturn 6": 6,
+    "let s = 7\nreturn s": 7,
+    "const late = () => early\nconst early = 8\nreturn late()": 8,
+    "'use strict'; return this === undefined ? 9 : 0": 9,
+}
+
+
+@pytest.mark.parametrize("program", [*CLOSING, *UNFINISHED])
+async def test_text_that_is_not_one_function_is_refused_and_nothing_of_it_runs(program: str, shared: Sandbox) -> None:
+    out = await play(shared, program)
+    assert isinstance(out.end, Threw)
+    assert (out.end.code, out.text) == ("syntax_error", [])
+
+
+async def test_text_that_is_nested_too_deeply_is_refused_with_the_reason(shared: Sandbox) -> None:
+    out = await play(shared, f"return {'[' * 20_000}{']' * 20_000}")
+    assert isinstance(out.end, Threw)
+    assert (out.end.code, out.end.message) == ("syntax_error", "the program is nested too deeply to be read")
+
+
+@pytest.mark.parametrize(("program", "value"), WHOLE.items())
+async def test_text_that_is_one_function_runs_whatever_it_is_wrapped_in(
+    program: str, value: int, shared: Sandbox
+) -> None:
+    assert (await play(shared, program)).value == value
