@@ -237,11 +237,9 @@ def test_a_signal_ends_it_while_it_waits_for_its_host(tmp_path: Path) -> None:
 # ---- HTTP -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_host_over_http_runs_a_program_and_a_signal_ends_the_server(
-    tmp_path: Path, servers: Path, revision: str
-) -> None:
+async def test_a_host_over_http_runs_a_program_and_a_signal_ends_the_server(tmp_path: Path, servers: Path) -> None:
     with served("--mcp", servers, cwd=tmp_path) as (url, process):
-        async with over_http(url, revision, elicitation_callback=approves) as client:
+        async with over_http(url, "2025-11-25", elicitation_callback=approves) as client:
             done = await run(client, "return await tools.small.drop({ name: 'y' })")
             assert done["value"] == {"result": "dropped y"}
         process.send_signal(signal.SIGTERM)
@@ -362,7 +360,7 @@ def real_servers(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(("transport", "revision"), [("stdio", "2026-07-28"), ("http", "2025-11-25")])
 class TestRealServers:
     pytestmark = real
 
