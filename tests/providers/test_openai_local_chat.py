@@ -157,3 +157,18 @@ async def test_what_cannot_be_had_is_refused_before_anything_is_sent(
         wire.play([chat_says("plain")])
         assert (await local.responses.create(model="m", input="hi")).output_text == "plain"
     assert len(wire.requests) == 1
+
+
+async def test_raw_text_goes_both_ways_and_under_an_id_of_its_own(wire: Wire, client: Any, opened: Sandbox) -> None:
+    raw = {"id": "call_0", "type": "custom", "custom": {"name": "run_program", "input": "return 1"}}
+    wire.play([chat_says(None, raw)], [chat_says(None, raw)], [chat_says("two")])
+    async with Executor([], sandbox=opened) as executor:
+        application = Application(openai.local(client, executor, api="chat", raw=True), store=False)
+        assert await application.run() == "two"
+    assert [item["type"] for item in application.seen] == ["program", "program_output"] * 2 + ["message"]
+    assert application.seen[0]["call_id"] != application.seen[2]["call_id"]
+    assert [call["custom"] for m in wire.requests[-1]["messages"] for call in m.get("tool_calls", ())] == [
+        raw["custom"],
+        raw["custom"],
+    ]
+    assert wire.refusals == []
