@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from bridge.calls import CallState
@@ -49,7 +50,9 @@ class Flights:
         try:
             if run.journal.sink is not None:
                 await run.journal.flush()
-            run.back(await run.gate.perform(flight, run_id=run.id, limits=run.limits, context=self._context))
+            with nullcontext() if run.trace is None else run.trace.within(flight.call):
+                reply = await run.gate.perform(flight, run_id=run.id, limits=run.limits, context=self._context)
+            run.back(reply)
             run.write_on()
         except BridgeError as error:  # the store fails, or somebody else drives the run by now: nothing more is sent
             run.lose(error)

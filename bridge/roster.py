@@ -29,6 +29,7 @@ from bridge.reuse import Reuse
 from bridge.run import Run, Surroundings
 from bridge.state import RunState, fold
 from bridge.tools import Caller
+from bridge.tracing import trace
 from sandbox import Call, Limits, Notice, Sandbox
 
 if TYPE_CHECKING:
@@ -235,13 +236,17 @@ class Roster:
             over=self._over,
             keeper=self._keeper,
             hibernate_after_s=self._hibernate_after_s,
+            trace=trace(state),
         )
 
         def tell(record: Record) -> None:
             if listener is not None:
                 events.tell(listener, record, state)
+            if around.trace is not None:
+                around.trace.take(record)
 
-        kept = Journal(records, sink, tell if listener is not None else None)
+        told = listener is not None or around.trace is not None
+        kept = Journal(records, sink, tell if told else None)
         run = self.runs[state.id] = Run(state, kept, around, reuse=reuse, paused=paused, ask_again=ask_again)
         return run
 

@@ -31,6 +31,7 @@ from bridge.reuse import Reuse
 from bridge.seat import Seat
 from bridge.state import RunState
 from bridge.tools import Entry, Tool
+from bridge.tracing import Trace
 from sandbox import Notice
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Surroundings:
     over: Callable[[Run], None]
     keeper: Keeper
     hibernate_after_s: float
+    trace: Trace | None = None
 
 
 class Run:
@@ -97,6 +99,7 @@ class Run:
         self.people = People(self, around.approver, around.live)
         self.flights = Flights(self, around.context)
         self.seat = Seat(around.sandbox)
+        self.trace = around.trace
         self._around = around
         self._driver: Driver | None = None
         self._ask_again = ask_again  # the one who was asked may have died with the process that asked
@@ -370,6 +373,8 @@ class Run:
             log.exception("run %s: its end could not be written down", self.id)
             self.fault = self.fault or error
         finally:  # whatever happens: somebody waits for this
+            if self.trace is not None and state.ended is None:
+                self.trace.close()
             self.gate.grants.forget(self.id)
             self.status = "finished"
             self._around.over(self)
