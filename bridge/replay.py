@@ -76,8 +76,8 @@ def compare(state: RunState, number: int, wave: Wave, engine: str) -> None:
     old, new, line = difference
     where = f" at line {line}" if line else ""
     text = f"run {state.id}: wave {number + 1}{where} is not the recorded one\n  recorded: {old}\n  now:      {new}"
-    if engine and engine not in state.engines[:1]:
-        why = "the run began on another build of engine, flags or realm, which this one does not agree with further"
+    if engine and set(state.engines) != {engine}:
+        why = "it was recorded by another build of engine, flags or realm, which this one does not agree with further"
         raise EngineChanged(f"{text}\n  {why}", recorded=old, now=new, line=line, wave=number)
     raise Diverged(f"{text}\n  nothing was executed after it", recorded=old, now=new, line=line, wave=number)
 
