@@ -100,7 +100,7 @@ def state(server: Server, down: Mapping[str, str]) -> dict[str, Any]:
         "up": not reason,
         "reason": reason,
         "tools": len(server.tools),
-        "revision": getattr(server, "revision", None),  # of the protocol, where a server's description has it
+        "revision": server.revision,
         "warnings": list(server.warnings),
     }
 

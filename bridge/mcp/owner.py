@@ -31,6 +31,7 @@ CLOSE_S: Final = 8.0  # for leaving a session; stdio alone may take 4
 DRAIN_S: Final = 2.0  # for the other calls of a session that the server forgot; they mostly hear the same
 CANCEL_S: Final = 1.0  # for the notification that a call was cancelled
 PAUSES_S: Final = (0.2, 5.0)  # before connecting again: the first, and the longest
+POLL_S: Final = 60.0  # between two looks at the list of a server that does not tell of changes
 LISTEN_S: Final = (0.5, 30.0)  # before subscribing again
 
 T = TypeVar("T")
@@ -116,11 +117,11 @@ class Owner:
     Args:
         connect: Makes a fresh transport, given what grants the connection more time.
         describe: What to say of an attempt that failed or a session that ended: (connection, what happened).
-        listed: Takes every list of tools as soon as it is read, and the server's instructions.
+        listed: Takes every list of tools as soon as it is read, and the client that has read it.
         warn: Takes what a person should know and nobody fails for.
         connect_s: Seconds for connecting and for listing.
-        retry_legacy: Whether a server that ends before it is ready is tried once more with the older handshake: some
-            exit on a first message that they do not know.
+        local: Whether it is a process of ours. One that ends before it is ready is tried once more with the older
+            handshake: some exit on a first message that they do not know.
         client_info: Who the server is told that we are.
 
     Attributes:
@@ -134,10 +135,10 @@ class Owner:
         *,
         connect: Callable[[Callable[[float], None]], Connection],
         describe: Callable[[Connection | None, str], None],
-        listed: Callable[[list[types.Tool], str | None], None],
+        listed: Callable[[list[types.Tool], Client], None],
         warn: Callable[[str], None],
         connect_s: float,
-        retry_legacy: bool,
+        local: bool,
         client_info: types.Implementation,
     ) -> None:
         self.link: Link | None = None
@@ -148,7 +149,7 @@ class Owner:
         self._listed = listed
         self._warn = warn
         self._connect_s = connect_s
-        self._retry_legacy = retry_legacy
+        self._local = local
         self._client_info = client_info
         self._mode = "auto"
         self._failures = 0
@@ -225,7 +226,7 @@ class Owner:
         """Connect and serve until the session is over. Never raises but for cancellation."""
         self._wanted = False
         ready, fell = await self._session(self._mode)
-        if not ready and fell and self._retry_legacy and self._mode == "auto" and not self._stopping:
+        if not ready and fell and self._local and self._mode == "auto" and not self._stopping:
             ready, _ = await self._session("legacy")
         if not ready:
             self.attempts += 1
@@ -256,8 +257,8 @@ class Owner:
                 ) as client:
                     # The SDK would drop a result over its schema, and run the server's patterns in Python's `re`.
                     client.session.validate_tool_result = _unchecked
-                    self._listed(await self._list(client), client.instructions)
-                    if client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and self._retry_legacy:
+                    self._listed(await self._list(client), client)
+                    if client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS and self._local:
                         self._mode = "legacy"  # spares the probe when this process is started again
                     scope.deadline = math.inf
                     async with anyio.create_task_group() as tasks:
@@ -265,7 +266,7 @@ class Owner:
                         self.attempts += 1
                         self._tell()
                         tasks.start_soon(self._refresh, client)
-                        tasks.start_soon(self._listen, client)
+                        tasks.start_soon(self._watch, client)
                         try:
                             await over.wait()
                             if link.running and not link.ended and not self._stopping:
@@ -330,7 +331,18 @@ class Owner:
             except (MCPError, ValidationError, TimeoutError) as error:
                 self._warn(f"its list of tools changed and could not be read again: {said(error)}")
                 continue
-            self._listed(tools, client.instructions)
+            self._listed(tools, client)
+
+    async def _watch(self, client: Client) -> None:
+        """Hear of changes as the server tells them, and read the list now and then where it may not."""
+        await self._listen(client)
+        tools = client.server_capabilities.tools
+        promised = tools is not None and tools.list_changed
+        if promised and self._local and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+            return  # over HTTP a stateless server cannot keep that promise, and the stream of another may be lost
+        while True:
+            await anyio.sleep(POLL_S)
+            self._dirty.set()
 
     async def _listen(self, client: Client) -> None:
         """Subscribe to changes where that is how they are told (2026-07-28)."""

@@ -66,6 +66,7 @@ class Server:
         version: Rises when `tools` changed.
         error: Why it is down, for an operator (with its last output), or None.
         warnings: What was repaired, left out or skipped; each once.
+        revision: Of the protocol, as it was spoken last (`2025-11-25`); None before.
         instructions: What it tells models about itself, untrusted, or None.
         blobs: Bytes that its tools returned, by handle; the oldest go when there are more than 64 MiB.
     """
@@ -87,6 +88,7 @@ class Server:
         self.version = 0
         self.error: str | None = None
         self.warnings: list[str] = []
+        self.revision: str | None = None
         self.instructions: str | None = None
         self.blobs = Blobs()
         self.settings = settings
@@ -125,7 +127,7 @@ class Server:
             listed=self._publish,
             warn=self._warn,
             connect_s=self.settings.connect_s,
-            retry_legacy=isinstance(self.place, Process),
+            local=isinstance(self.place, Process),
             client_info=types.Implementation(name="sandbridge", version=_version()),
         )
         limit = self.settings.max_concurrent
@@ -152,7 +154,7 @@ class Server:
 
         return HttpConnection(place, extend, self.settings.connect_s)
 
-    def _publish(self, definitions: list[types.Tool], instructions: str | None) -> None:
+    def _publish(self, definitions: list[types.Tool], client: Client) -> None:
         """Take a list of tools; the new ones replace the old at once."""
         tools, warnings = tools_of(
             definitions, server=self.name, identity=self.identity, settings=self.settings, handler=self._handler
@@ -162,7 +164,8 @@ class Server:
         if [tool.digest for tool in tools] != [tool.digest for tool in self.tools] or self.version == 0:
             self.tools = tools
             self.version += 1
-        self.instructions = instructions[:INSTRUCTIONS] if instructions else None
+        self.revision = client.protocol_version
+        self.instructions = client.instructions[:INSTRUCTIONS] if client.instructions else None
         self.error = None
 
     def _fell(self, connection: Connection | None, what: str) -> None:

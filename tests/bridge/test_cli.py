@@ -319,9 +319,10 @@ def test_doctor_names_every_server_and_one_that_may_be_missing_stops_nothing(ser
     done = command(served, "doctor", "--json")
     report = json.loads(done.stdout)
     assert done.returncode == 0
-    assert [(row["name"], row["up"], row["tools"], row["reason"]) for row in report["servers"]] == [
-        ("small", True, 2, ""),
-        ("gone", False, 0, GONE),
+    servers = [(row["name"], row["up"], row["tools"], row["revision"], row["reason"]) for row in report["servers"]]
+    assert servers == [
+        ("small", True, 2, "2026-07-28", ""),
+        ("gone", False, 0, None, GONE),
     ]
 
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from bridge import ToolError
+from bridge.mcp import owner
 from tests.bridge.odd_servers import call, frames, odd, opened, refused, tool
 from tests.servers.odd import PNG
 
@@ -313,6 +314,25 @@ async def test_a_change_of_the_list_during_a_call_is_read_without_stopping_the_c
             await anyio.lowlevel.checkpoint()
         assert tool(server, "brand-new").name == "brand-new"
         assert [each.name for each in server.tools] == sorted(each.name for each in server.tools)
+
+
+async def test_a_change_that_a_server_does_not_tell_of_is_found_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "POLL_S", 0.05)
+    server = odd("silent")
+    async with opened(server):
+        assert await call(server, "add-tool", {"name": "brand-new"}) == "added"
+        while not any(each.name == "brand-new" for each in server.tools):
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_a_server_that_tells_of_changes_is_not_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(owner, "POLL_S", 0.0)
+    server = odd(log=tmp_path / "log")
+    async with opened(server):
+        assert server.revision == "2025-11-25"
+        for number in range(5):
+            await call(server, "echo", {"n": number})
+    assert [frame["method"] for frame in frames(tmp_path / "log")].count("tools/list") == 1
 
 
 async def test_a_tool_whose_definition_changed_is_not_called_under_the_old_one(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from bridge import ToolError, mcp
+from bridge.mcp import owner
 from tests.bridge.odd_servers import call, opened, tool
 from tests.servers.sdk_http import Served, served
 
@@ -20,10 +21,16 @@ def sdk() -> Iterator[Served]:
         yield state
 
 
+@pytest.fixture
+def silent() -> Iterator[Served]:
+    with served(subscriptions=False) as state:
+        yield state
+
+
 async def test_the_newest_revision_is_spoken_where_the_server_has_it(sdk: Served) -> None:
     server = mcp.http("sdk", sdk.url)
     async with opened(server):
-        assert server._owner.link.client.protocol_version == "2026-07-28"  # type: ignore[union-attr]
+        assert server.revision == "2026-07-28"
         assert await call(server, "echo", {"a": 2**60}) == {"a": 2**60}
         assert server.instructions == "Ask nicely."
         assert (server.warnings, server.error) == ([], None)
@@ -37,6 +44,17 @@ async def test_a_change_of_the_list_is_heard_by_subscription(sdk: Served) -> Non
             await anyio.lowlevel.checkpoint()
         assert server.version == 2
         assert [each.name for each in server.tools] == ["big", "brand-new", "change", "echo", "sleep", "who"]
+
+
+async def test_a_change_is_found_where_there_are_no_subscriptions(
+    silent: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "POLL_S", 0.05)
+    server = mcp.http("sdk", silent.url)
+    async with opened(server):
+        await call(server, "change", {"name": "brand-new"})
+        while not any(each.name == "brand-new" for each in server.tools):
+            await anyio.lowlevel.checkpoint()
 
 
 async def test_an_answer_of_many_megabytes_arrives_as_a_stream_of_events_too(sdk: Served) -> None:

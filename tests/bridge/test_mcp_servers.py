@@ -131,7 +131,7 @@ async def test_memory_whose_content_differs_from_its_structured_content(tmp_path
 async def test_time_which_speaks_the_newest_revision() -> None:
     server = mcp.stdio("time", str(SERVERS / "python" / "bin" / "mcp-server-time"))
     async with opened(server):
-        assert server._owner.link.client.protocol_version == "2026-07-28"  # type: ignore[union-attr]
+        assert server.revision == "2026-07-28"
         assert [each.name for each in server.tools] == ["convert_time", "get_current_time"]
         there = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         assert (await call(server, "convert_time", there))["time_difference"] == "+9.0h"

@@ -32,6 +32,7 @@ endless         every page has another cursor
 empty-cursor    the cursor of the second page is ""
 malformed       lists tools that no strict client accepts, among good ones
 toolless        does not know tools/list
+silent          does not tell that its list has changed
 """.split("\n")
 
 
@@ -101,7 +102,7 @@ class Server:
                 }
                 self.text(self.waiting.pop(), json.dumps(replies))
         elif method == "initialize":
-            capabilities = {"tools": {"listChanged": True}}
+            capabilities = {"tools": {"listChanged": "silent" not in self.words}}
             info = {"name": "odd", "version": "1"}
             result = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
             self.send(id=number, result={**result, "instructions": "Be odd."})
@@ -342,7 +343,8 @@ class Calls:
     @staticmethod
     def add_tool(server: Server, number: Any, arguments: dict[str, Any], params: dict[str, Any]) -> None:
         server.extra.append(arguments["name"])
-        server.send(method="notifications/tools/list_changed")
+        if "silent" not in server.words:
+            server.send(method="notifications/tools/list_changed")
         server.text(number, "added")
 
     @staticmethod

@@ -139,7 +139,7 @@ class AlwaysYes:
 
 
 @contextmanager
-def served(*, oauth: bool = False) -> Iterator[Served]:
+def served(*, oauth: bool = False, subscriptions: bool = True) -> Iterator[Served]:
     """The server, while the block lasts."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -152,7 +152,7 @@ def served(*, oauth: bool = False) -> Iterator[Served]:
             instructions="Ask nicely.",
             on_list_tools=state.list_tools,
             on_call_tool=state.call_tool,
-            on_subscriptions_listen=ListenHandler(state.bus),
+            on_subscriptions_listen=ListenHandler(state.bus) if subscriptions else None,
         )
         settings = AuthSettings(
             issuer_url=AnyHttpUrl(root),
