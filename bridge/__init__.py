@@ -25,6 +25,7 @@ from bridge.errors import (
 if TYPE_CHECKING:
     from bridge import anthropic, mcp, openai
     from bridge.approval import Answer, ApprovalRequest, Approve, Approver, Defer, Deny, Edit, terminal_approver
+    from bridge.elicitation import Elicit, Elicitation, ElicitationAnswer
     from bridge.executor import Executor
     from bridge.policy import Policy, Rule, allow, ask, deny
     from bridge.results import Result
@@ -40,6 +41,9 @@ _HOME = {
     "Deny": "approval",
     "Edit": "approval",
     "terminal_approver": "approval",
+    "Elicit": "elicitation",
+    "Elicitation": "elicitation",
+    "ElicitationAnswer": "elicitation",
     "Executor": "executor",
     "Policy": "policy",
     "Rule": "policy",
@@ -69,6 +73,9 @@ __all__ = [
     "Deny",
     "Diverged",
     "Edit",
+    "Elicit",
+    "Elicitation",
+    "ElicitationAnswer",
     "EngineChanged",
     "Executor",
     "Policy",

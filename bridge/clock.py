@@ -1,9 +1,14 @@
-"""The clocks of a run: what a program is told, and the wall clock, which stands while only people are waited for."""
+"""The clocks of a run: what a program is told, the wall clock, and that of one call.
+
+The last two stand while people are waited for.
+"""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import anyio
 
@@ -48,3 +53,64 @@ class WallClock:
         if self._since is not None:
             self.spent_s += anyio.current_time() - self._since
             self._since, self.scope.deadline = None, math.inf
+
+
+class CallClock:
+    """How long one call may take. Progress starts it anew, up to a ceiling; it stands while a person is asked.
+
+    Args:
+        call_s: Seconds for the call, and from each report of progress.
+        ceiling_s: Seconds that it may take with all its progress.
+        patience_s: Seconds that it may wait for people, together.
+        changed: Called when it begins or ends to stand.
+
+    Attributes:
+        scope: To be entered round the call.
+        stands: Whether a person is waited for.
+    """
+
+    def __init__(self, call_s: float, *, ceiling_s: float, patience_s: float, changed: Callable[[], None]) -> None:
+        now = anyio.current_time()
+        self.scope = anyio.CancelScope(deadline=now + call_s)
+        self._call_s = call_s
+        self._ceiling = now + ceiling_s
+        self._patience_s = patience_s
+        self._changed = changed
+        self._holds = 0
+        self._since = self._left_s = 0.0
+
+    @property
+    def stands(self) -> bool:
+        """Whether a person is waited for."""
+        return self._holds > 0
+
+    def progress(self) -> None:
+        """The call has come further."""
+        now = self._since if self.stands else anyio.current_time()
+        deadline = min(now + self._call_s, self._ceiling)
+        if self.stands:
+            self._left_s = deadline - now
+        else:
+            self.scope.deadline = deadline
+
+    @contextmanager
+    def on_hold(self) -> Generator[None]:
+        """Stand as long as the block lasts; what is in it is cancelled, quietly, when no patience is left."""
+        if not self.stands:
+            self._since = anyio.current_time()
+            self._left_s = self.scope.deadline - self._since
+            self.scope.deadline = math.inf
+        self._holds += 1
+        self._changed()
+        try:
+            with anyio.CancelScope(deadline=self._since + self._patience_s):
+                yield
+        finally:
+            self._holds -= 1
+            if not self.stands:
+                now = anyio.current_time()
+                waited = now - self._since
+                self._patience_s -= waited
+                self._ceiling += waited
+                self.scope.deadline = now + self._left_s
+            self._changed()

@@ -49,6 +49,7 @@ class Driver:
         self._hibernate_after_s = hibernate_after_s
         self._ask_again = ask_again
         self._accepts = False
+        self._alone = False
         self._bed_at = math.inf
         self._wake = anyio.Event()
         self._size = len(run.state.began.program.encode("utf-8", "replace"))
@@ -181,7 +182,9 @@ class Driver:
         run, state = self._run, self._state
         flights, people = run.flights, run.people
         if len(flights.queue) == 1 and not (flights.flying or state.timers or state.ready or state.waiting):
-            await flights.perform(flights.send())  # nothing else can happen meanwhile: it needs no task of its own
+            self._alone = True  # nothing else can happen meanwhile: it needs no task of its own
+            await flights.perform(flights.send())
+            self._alone = False
         self.start_queued()
         while run.end is None:
             ids = self._deliverable()
@@ -189,14 +192,14 @@ class Driver:
                 run.unpause()  # an expired call goes on without anybody's `resume`
                 self.clock.run()
                 return ids
-            if flights.flying or state.timers:
+            if flights.busy or state.timers:
                 self.clock.run()
-            elif not state.waiting:
+            elif not (state.waiting or flights.flying):
                 run.end = ending.stalled(state)
                 return None
             else:
                 self.clock.stop()
-                if not people.asking and run.status == "running":
+                if not (people.asking or flights.flying) and run.status == "running":
                     await self._pause()
             first = self._first_timer()
             if state.timers and first > self.clock.deadline and not flights.flying and not state.waiting:
@@ -256,6 +259,14 @@ class Driver:
     def wake(self) -> None:
         """Look again at what is waited for."""
         self._wake.set()
+
+    def held(self) -> None:
+        """A call begins or ends to wait for a person: the clock stands while that is all that is waited for."""
+        if self._alone and self._run.flights.busy:
+            self.clock.run()
+        elif self._alone:
+            self.clock.stop()
+        self.wake()
 
     def exceeded(self, limit: LimitName, message: str) -> None:
         """End the run by a limit."""

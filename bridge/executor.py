@@ -24,6 +24,7 @@ from sandbox import Call, Limits, Notice, Sandbox
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from bridge.elicitation import Elicit
     from bridge.events import Event
     from bridge.mcp import Server
     from bridge.results import Result
@@ -40,6 +41,7 @@ class Executor:
         tools: Python functions, `Tool`s and MCP servers (`mcp.stdio`, `mcp.http`), in the order of the catalog.
         policy: What is allowed, asked about, or denied. Default: functions allowed, MCP tools asked about.
         approver: Who answers what is asked; called once a wave with all requests. Without one a run pauses.
+        elicit: Who answers what MCP servers ask during their calls. Without one they are told that they cannot ask.
         limits: Bounds of every run; a run may lower them.
         sandbox: An open `Sandbox` to share, or None for one of its own.
         on_event: Called with every event of every run, in the loop's thread; must not block.
@@ -60,6 +62,7 @@ class Executor:
         *,
         policy: Policy | None = None,
         approver: Approver | None = None,
+        elicit: Elicit | None = None,
         limits: Limits | None = None,
         sandbox: Sandbox | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -68,9 +71,10 @@ class Executor:
         audience: str = "sandbridge",
         hibernate_after_s: float = HIBERNATE_AFTER_S,
     ) -> None:
-        given = checked_arguments(tools, policy, approver, limits)
+        given = checked_arguments(tools, policy, approver, limits, elicit)
         self.policy = policy or Policy()
         self.approver = approver
+        self.elicit = elicit
         self.limits = limits or (sandbox.limits if sandbox else Limits())
         self.grants = Grants()
         self.on_event = on_event
@@ -109,7 +113,7 @@ class Executor:
             self._tasks.start_soon(self._roster.expiring)
             if self._keeper.store is not None:
                 self._tasks.start_soon(self._keeper.renewing)
-            await self._offer.start(self._tasks)
+            await self._offer.start(self._tasks, self.elicit)
             self._roster.tasks = self._tasks
         except BaseException:
             await self._shut()

@@ -31,6 +31,11 @@ class Flights:
     def __len__(self) -> int:
         return len(self.flying)
 
+    @property
+    def busy(self) -> bool:
+        """Whether one of them is being executed; one that waits for a person is not."""
+        return any(not flight.on_hold for flight in self.flying.values())
+
     def start(self, tasks: TaskGroup) -> None:
         """Start what is queued, as far as `in_flight` allows, each in a task of its own."""
         while self.queue and len(self.flying) < self._run.limits.in_flight:
@@ -39,7 +44,7 @@ class Flights:
     def send(self) -> Flight:
         """The next call: from here on it is sent, whatever the program does."""
         call = self.queue.popleft()
-        flight = self.flying[call.number] = Flight(call)
+        flight = self.flying[call.number] = Flight(call, self._run.held)
         self._run.add(Sent(call.number, time.time()))
         self.most = max(self.most, len(self.flying))
         return flight

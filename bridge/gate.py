@@ -23,6 +23,7 @@ from msgspec import UNSET
 from bridge import replies
 from bridge.approval import ApprovalRequest, Grants, digest
 from bridge.calls import CallState
+from bridge.clock import CallClock
 from bridge.errors import HOST_CODES, CatalogError, ToolError
 from bridge.journal import Bound, CameBack, Decided, Outcome, Record, Stage
 from bridge.policy import Policy, decide
@@ -41,14 +42,20 @@ class Flight:
     """A call that is being executed, for whoever may have to end it."""
 
     call: CallState
-    scope: anyio.CancelScope | None = None
+    changed: Callable[[], None] = lambda: None
+    clock: CallClock | None = None
     given_up: bool = False
+
+    @property
+    def on_hold(self) -> bool:
+        """Whether it waits for a person, whom the tool or its server asks; `changed` is called when that changes."""
+        return self.clock is not None and self.clock.stands
 
     def give_up(self) -> None:
         """Nobody waits for it any more: end its execution."""
         self.given_up = True
-        if self.scope is not None:
-            self.scope.cancel()
+        if self.clock is not None:
+            self.clock.scope.cancel()
 
 
 class Gate:
@@ -144,15 +151,12 @@ class Gate:
         timeout_s = tool.timeout_s or limits.call_s
         began = time.perf_counter()
         try:
-            with anyio.move_on_after(timeout_s) as scope:
-                flight.scope = scope
+            ceiling_s, patience_s = timeout_s * PROGRESS_CEILING, limits.expires_s
+            clock = CallClock(timeout_s, ceiling_s=ceiling_s, patience_s=patience_s, changed=flight.changed)
+            with clock.scope:
+                flight.clock = clock
                 if flight.given_up:
-                    scope.cancel()
-                ceiling = scope.deadline + timeout_s * (PROGRESS_CEILING - 1)
-
-                def progress(done: float, total: float | None, message: str | None) -> None:
-                    scope.deadline = min(anyio.current_time() + timeout_s, ceiling)
-
+                    clock.scope.cancel()
                 value = await tool.handler(
                     call.executed,
                     ToolContext(
@@ -160,7 +164,8 @@ class Gate:
                         call_id=call.id,
                         idempotency_key=call.id,
                         caller_context=context,
-                        progress=progress,
+                        progress=lambda done, total, message: clock.progress(),
+                        on_hold=clock.on_hold,
                     ),
                 )
                 return self.answered(call, value, limits, duration_s=time.perf_counter() - began)

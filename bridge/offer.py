@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from typing_extensions import TypeIs
 
+    from bridge.elicitation import Elicit
     from bridge.mcp import Server
 
 
@@ -45,13 +46,13 @@ class Offer:
         """The same tools (none of them, if `alone`) and more after them. `CatalogError`: they cannot stand together."""
         return Offer([*(() if alone else self._given), *tools], self.policy, self.grants)
 
-    async def start(self, tasks: TaskGroup) -> None:
+    async def start(self, tasks: TaskGroup, elicit: Elicit | None = None) -> None:
         """Start all servers at once; the first that is required and is not there is raised, in no group."""
         refused: list[Exception] = []
 
         async def begin(server: Server) -> None:
             try:
-                await server.start(tasks)
+                await server.start(tasks, elicit=elicit)
             except Exception as error:  # noqa: BLE001  handed to whoever enters the executor
                 refused.append(error)
 
@@ -128,7 +129,7 @@ def is_server(tool: Tool | Server | Callable[..., Any]) -> TypeIs[Server]:
     return hasattr(tool, "start") and hasattr(tool, "tools") and hasattr(tool, "identity")
 
 
-def checked_arguments(tools: Any, policy: Any, approver: Any, limits: Any) -> list[Any]:
+def checked_arguments(tools: Any, policy: Any, approver: Any, limits: Any, elicit: Any = None) -> list[Any]:
     """The tools as a list; what cannot be meant stops construction, in words."""
     if isinstance(tools, (Tool, str)) or not isinstance(tools, Iterable):
         raise TypeError(f"Executor takes a list of tools, not one {type(tools).__name__}: write Executor([...])")
@@ -137,6 +138,8 @@ def checked_arguments(tools: Any, policy: Any, approver: Any, limits: Any) -> li
             raise TypeError(f"Executor({name}=) takes a {kind.__name__}, not a {type(value).__name__}")
     if approver is not None and not callable(approver):
         raise TypeError(f"Executor(approver=) takes a function of a list of requests: {type(approver).__name__}")
+    if elicit is not None and not callable(elicit):
+        raise TypeError(f"Executor(elicit=) takes a function of one Elicitation, not a {type(elicit).__name__}")
     given: list[Any] = list(cast("Iterable[Any]", tools))
     names = [tool.name for tool in given if is_server(tool)]
     for name in names:

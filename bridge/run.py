@@ -275,6 +275,11 @@ class Run:
         if self._driver is not None:
             self._driver.wake()
 
+    def held(self) -> None:
+        """A call begins or ends to wait for a person."""
+        if self._driver is not None:
+            self._driver.held()
+
     def lose(self, fault: Exception) -> None:
         """Nothing more may be done for it here."""
         self.fault = self.fault or fault

@@ -11,6 +11,7 @@ import inspect
 import math
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -58,6 +59,8 @@ class ToolContext:
         idempotency_key: The same for every attempt at one call of one run.
         caller_context: The object that was given to `Executor.run(..., context=)`, untouched.
         progress: Report progress (done, total or None, message or None): extends the call's deadline up to a ceiling.
+        on_hold: `with context.on_hold():` round what waits for a person: the call's deadline and the run's `wall_s`
+            stand meanwhile. After `Limits.expires_s` what is in the block is cancelled, and the code after it goes on.
     """
 
     run_id: str
@@ -65,6 +68,7 @@ class ToolContext:
     idempotency_key: str
     caller_context: Any = None
     progress: Callable[[float, float | None, str | None], None] = lambda done, total, message: None
+    on_hold: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 Handler = Callable[[Any, ToolContext], Awaitable[Any]]

@@ -22,6 +22,7 @@ TEXT: Final = 2_000  # characters of a server's own words
 UNKNOWN: Final = "Whether the call took effect is not known: look before calling it again."
 # What the SDK's HTTP transport says when an answer was cut off or cannot be parsed; a server could say it too, and then
 # the worst is that a failure counts as unknown.
+_NOBODY: Final = (types.INVALID_REQUEST, "Elicitation not supported")  # the SDK's own answer where no callback is set
 _CUT: Final = ("SSE stream ", "Failed to parse ")
 
 
@@ -54,6 +55,9 @@ def failure(outcome: Outcome, link: Link, *, server: str, tool: str, ended: str)
     fate = wire.fate_of(outcome.data)
     match fate:
         case None:
+            if (outcome.code, said) == _NOBODY:
+                text = f"{tool} asks a person before it goes on, and there is nobody to ask (elicit is not set)"
+                return ToolError("failed", text)
             if said.startswith(_CUT):
                 return ToolError("unknown_outcome", f"the answer of {tool} was cut off ({said}). {UNKNOWN}")
             return ToolError(

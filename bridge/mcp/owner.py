@@ -17,6 +17,7 @@ import anyio
 import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp import Client
+from mcp.client.session import ElicitationFnT
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -68,6 +69,11 @@ class Link:
     answered: bool = False
     running: int = 0
     quiet: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def modern(self) -> bool:
+        """Whether the server speaks 2026-07-28 or later, rather than a revision with a handshake."""
+        return self.client.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
 
     async def call(self, tool: str, arguments: dict[str, Any], told: Progress) -> Outcome:
         """Call a tool; see `ask`."""
@@ -123,6 +129,7 @@ class Owner:
         local: Whether it is a process of ours. One that ends before it is ready is tried once more with the older
             handshake: some exit on a first message that they do not know.
         client_info: Who the server is told that we are.
+        elicit: Answers the server's questions; None: it is told that it cannot ask.
 
     Attributes:
         link: The session, or None.
@@ -140,6 +147,7 @@ class Owner:
         connect_s: float,
         local: bool,
         client_info: types.Implementation,
+        elicit: ElicitationFnT | None = None,
     ) -> None:
         self.link: Link | None = None
         self.attempts = 0
@@ -151,6 +159,7 @@ class Owner:
         self._connect_s = connect_s
         self._local = local
         self._client_info = client_info
+        self._elicit = elicit
         self._mode = "auto"
         self._failures = 0
         self._wanted = True
@@ -250,10 +259,15 @@ class Owner:
 
         try:
             connection = self._connect(extend)
-            streams = repaired(connection.streams(), self._warn, ended)
+            streams = repaired(connection.streams(), self._warn, ended, asks=self._elicit is not None)
             with scope:
                 async with Client(
-                    streams, mode=mode, cache=None, message_handler=self._heard, client_info=self._client_info
+                    streams,
+                    mode=mode,
+                    cache=None,
+                    message_handler=self._heard,
+                    client_info=self._client_info,
+                    elicitation_callback=self._elicit,
                 ) as client:
                     # The SDK would drop a result over its schema, and run the server's patterns in Python's `re`.
                     client.session.validate_tool_result = _unchecked

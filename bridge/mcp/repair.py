@@ -52,13 +52,15 @@ class Repairs:
     Args:
         warn: Told of every repair.
         ended: Called when the server's side of the stream has ended, before anything waiting for it is told.
+        asks: Whether the server was told that it may ask a person.
     """
 
-    def __init__(self, warn: Warn, ended: Callable[[], None]) -> None:
+    def __init__(self, warn: Warn, ended: Callable[[], None], *, asks: bool = False) -> None:
         self.warn = warn
         self.ended = ended
         self.modern = False
         self._asked: dict[str | int, str] = {}
+        self._never_offered = UNDECLARED - {"elicitation/create"} if asks else UNDECLARED
         self._undeclared: set[str | int] = set()
 
     def sent(self, item: SessionMessage) -> None:
@@ -75,7 +77,7 @@ class Repairs:
     def received(self, item: SessionMessage | Exception) -> None:
         """Look at a message that arrives, and repair it."""
         message = item.message if isinstance(item, SessionMessage) else None
-        if isinstance(message, JSONRPCRequest) and message.method in UNDECLARED:
+        if isinstance(message, JSONRPCRequest) and message.method in self._never_offered:
             self._undeclared.add(message.id)
         if isinstance(message, (JSONRPCResponse, JSONRPCError)):
             method = self._asked.pop(_key(message.id, self._asked), None)
@@ -95,10 +97,14 @@ class Repairs:
 
 @asynccontextmanager
 async def repaired(
-    transport: AbstractAsyncContextManager[tuple[Any, Any]], warn: Warn, ended: Callable[[], None]
+    transport: AbstractAsyncContextManager[tuple[Any, Any]],
+    warn: Warn,
+    ended: Callable[[], None],
+    *,
+    asks: bool = False,
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """Wrap a client transport so that lists and results pass the SDK. Arguments as for `Repairs`."""
-    repairs = Repairs(warn, ended)
+    repairs = Repairs(warn, ended, asks=asks)
     async with transport as (read, write):
         yield _Reading(read, repairs), _Writing(write, repairs)
 

@@ -6,6 +6,7 @@ What the SDK does is behind `owner`, which is imported when a server is started.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
+    from bridge.elicitation import Elicit
     from bridge.mcp import OAuth
     from bridge.mcp.owner import Connection, Link, Outcome, Owner
+    from bridge.mcp.questions import Call, Questions
 
 T = TypeVar("T")
 ARGUMENT_DEPTH: Final = 200  # levels; the SDK's serialiser stops at 255, with some of its own around them
@@ -98,6 +101,7 @@ class Server:
         self._why = "is not open"
         self._owner: Owner | None = None
         self._slots: anyio.Semaphore | None = None
+        self._questions: Questions | None = None
 
     def __repr__(self) -> str:
         state = "not open" if self._owner is None else "down" if self.error else f"{len(self.tools)} tools"
@@ -105,11 +109,12 @@ class Server:
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
-    async def start(self, task_group: TaskGroup) -> None:
+    async def start(self, task_group: TaskGroup, *, elicit: Elicit | None = None) -> None:
         """Connect and list; returns when that is done, or is known to have failed (`error` says why).
 
         Args:
             task_group: Runs the server's one task until `stop`.
+            elicit: Who answers what it asks. Without it, it is told that there is nobody to ask.
 
         Raises:
             ServerUnavailable: It is down, and `optional=False`.
@@ -121,6 +126,13 @@ class Server:
 
         from bridge.mcp.owner import Owner
 
+        limit = self.settings.max_concurrent
+        self._slots = anyio.Semaphore(limit) if limit is not None else None
+        self._questions = None
+        if elicit is not None:
+            from bridge.mcp.questions import Questions
+
+            self._questions = Questions(self.name, elicit, self._warn, in_turn=limit is None)
         self._owner = owner = Owner(
             connect=self._connection,
             describe=self._fell,
@@ -129,9 +141,8 @@ class Server:
             connect_s=self.settings.connect_s,
             local=isinstance(self.place, Process),
             client_info=types.Implementation(name="sandbridge", version=_version()),
+            elicit=self._questions,
         )
-        limit = self.settings.max_concurrent
-        self._slots = anyio.Semaphore(limit) if limit is not None else None
         task_group.start_soon(owner.run, name=f"mcp server {self.name}")
         if not await owner.attempted() and not self.optional:
             await self.stop()
@@ -235,9 +246,15 @@ class Server:
         sent = _sendable(tool, arguments)
         for last in (False, True):
             link = await self._link(tool)
-            outcome: Outcome = await link.call(tool.name, sent, context.progress)
-            if isinstance(outcome, CallToolResult):
-                return self._value(tool, outcome)
+            again = False
+            async with self._asking(tool, context, link) as call:
+                outcome: Outcome = await link.call(tool.name, sent, context.progress)
+                if isinstance(outcome, CallToolResult):
+                    return self._value(tool, outcome)
+                if call is not None and self._questions is not None and not last:
+                    again = await self._questions.sent_to_pages(outcome, call)
+            if again:
+                continue
             if not last and self._owner is not None and was_not_seen(outcome):
                 self._owner.lost(link)  # the server forgot the session: make another, and ask again
                 continue
@@ -245,6 +262,11 @@ class Server:
                 self._warn(f"a call of {tool.name!r} was not sent: {aside}")
             raise failure(outcome, link, server=self.name, tool=tool.full_name, ended=self._ended(link))
         raise AssertionError("unreachable")
+
+    def _asking(self, tool: Tool, context: ToolContext, link: Link) -> AbstractAsyncContextManager[Call | None]:
+        if self._questions is None:
+            return nullcontext()
+        return self._questions.during(tool, context, modern=link.modern)
 
     async def _link(self, tool: Tool) -> Link:
         """A session in which the tool is what it was when it was approved.

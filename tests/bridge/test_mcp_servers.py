@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bridge import mcp
+from bridge import Elicitation, ElicitationAnswer, Executor, mcp
 from tests.bridge.odd_servers import ROOT, all_gone, call, opened, refused, tool
 
 SERVERS = ROOT / ".servers"
@@ -90,6 +90,26 @@ def everything_url() -> Iterator[str]:
                 break
         yield f"http://127.0.0.1:{port}/mcp"
         process.kill()
+
+
+async def test_everything_asks_a_person_in_the_middle_of_its_call() -> None:
+    heard: list[Elicitation] = []
+
+    async def elicit(question: Elicitation) -> ElicitationAnswer:
+        heard.append(question)
+        return ElicitationAnswer.accept({"name": "Ada", "check": True, "untitledMultipleSelectEnum": ["Drums"]})
+
+    server = mcp.stdio("everything", "node", [str(EVERYTHING), "stdio"], require_approval="never")
+    async with Executor([server], elicit=elicit) as executor:
+        result = await executor.run('return await tools.everything["trigger-elicitation-request"]({})')
+    assert result.error is None
+    assert result.value["text"].startswith(
+        "✅ User provided the requested information!\nUser inputs:\n- Name: Ada\n- Agreed to terms: true\n"
+    )
+    assert server.revision == "2025-11-25"
+    assert [(each.server, each.tool, each.call_id) for each in heard] == [
+        ("everything", "everything/trigger-elicitation-request", f"{result.run_id}.1")
+    ]
 
 
 # The SDK leaves a stream of events at the answer, and trio warns of generators that are left open.
