@@ -13,6 +13,7 @@ import platform
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -199,7 +200,7 @@ def run(
     total = 0
     for plan in plans:
         made = plan.made()
-        ids[plan.workload] = [task.id for task in workload(plan.workload)(seed, plan.tasks)]
+        ids[plan.workload] = [task.id for task in _tasks(plan.workload, seed, plan.tasks)]
         total += len(ids[plan.workload]) * len(made) * len(formats)
         for start in range(0, len(ids[plan.workload]), _CHUNK):
             part = tuple(ids[plan.workload][start : start + _CHUNK])
@@ -221,6 +222,12 @@ def _worked(chunks: Sequence[tuple[Any, ...]], jobs: int) -> Iterable[list[Measu
             yield done.result()
 
 
+@cache
+def _tasks(name: str, seed: int, count: int | None) -> Sequence[Task]:
+    """The tasks of a workload, made once in each process: what a run changes is made anew by `Task.open`."""
+    return workload(name)(seed, count)
+
+
 def _chunk(
     name: str,
     seed: int,
@@ -230,7 +237,7 @@ def _chunk(
     formats: Sequence[str],
 ) -> list[Measured]:
     counter = tokens.load()
-    wanted = [task for task in workload(name)(seed, tasks) if task.id in set(ids)]
+    wanted = [task for task in _tasks(name, seed, tasks) if task.id in ids]
     made = Plan(name, tuple(variants), tasks).made()
 
     async def work() -> list[Measured]:
