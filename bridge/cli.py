@@ -6,32 +6,44 @@ start, 3 paused, 128 + the signal that ended it (Ctrl-C: 130). Results go to sta
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
-import anyio
 import typer
 
-from bridge import config, screen, serving
+from bridge import config, runs_command, screen, serving, where, working
 from bridge.bench import commands
 from bridge.errors import BridgeError, ConfigurationError
+from bridge.working import (
+    COMPLETED,
+    FAILED,
+    USAGE,
+    AllowOption,
+    AskOption,
+    ConfigOption,
+    DenyOption,
+    Ended,
+    JsonOption,
+    McpOption,
+    NoApproverOption,
+    StoreOption,
+)
 from sandbox import SandboxError
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskStatus
-
     from bridge.approval import Approver
-    from bridge.policy import Kind
+    from bridge.journal import Record
     from bridge.results import Result
 
-COMPLETED, FAILED, USAGE, PAUSED = 0, 1, 2, 3
-_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+KEPT_S: Final = 30 * 86_400  # how long the default store keeps what nobody touches
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,23 +55,6 @@ app = typer.Typer(
     rich_markup_mode=None,  # help is plain text: it is piped as often as read
     help="Run the JavaScript that a model wrote, in a jailed V8, with your tools as its only way out.",
 )
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Functions, servers, rules, limits. Default: ./sandbridge.toml."),
-]
-McpOption = Annotated[
-    list[Path] | None, typer.Option("--mcp", metavar="FILE", help="An mcp.json, as hosts have it. May be repeated.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")]
-
-
-class Ended(Exception):
-    """A signal ended the work."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 @app.callback(invoke_without_command=True)
@@ -105,11 +100,9 @@ def run(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="The program; - reads it from standard input.")],
     config_file: ConfigOption = None,
     mcp: McpOption = None,
-    allow: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Tools to allow: 'shop.*'.")] = None,
-    ask: Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Tools to ask about.")] = None,
-    deny: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Tools to deny; the strictest wins.")
-    ] = None,
+    allow: AllowOption = None,
+    ask: AskOption = None,
+    deny: DenyOption = None,
     limit: Annotated[list[str] | None, typer.Option(metavar="NAME=NUMBER", help="A limit, such as cpu_s=2.")] = None,
     given: Annotated[
         list[str] | None, typer.Option("--input", metavar="NAME=JSON", help="A member of the global `inputs`.")
@@ -122,19 +115,26 @@ def run(
     jit: Annotated[
         bool | None, typer.Option("--jit/--no-jit", help="Let V8 compile: faster loops, one wall less.")
     ] = None,
-    no_approver: Annotated[
-        bool, typer.Option("--no-approver", help="Pause on what is to be asked, never ask.")
-    ] = False,
+    no_approver: NoApproverOption = False,
+    store: StoreOption = None,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Keep nothing: a run that pauses ends here.")] = False,
+    reuse: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Take over the completed calls of an earlier run.")
+    ] = None,
     count_tokens: Annotated[
         bool, typer.Option("--tokens", help="Count the context in tokens, too: takes half a second more.")
     ] = False,
 ) -> int:
     """Run a program: 0 completed, 1 failed, 2 usage or configuration, 3 paused."""
-    given_rules: dict[Kind, list[str] | None] = {"allow": allow, "ask": ask, "deny": deny}
-    rules: list[tuple[Kind, str]] = [
-        (kind, pattern) for kind, patterns in given_rules.items() for pattern in patterns or ()
-    ]
-    settings = config.load(_chosen(config_file), mcp or (), rules=rules, limits=limit or (), jit=jit)
+    rules = working.rules(allow, ask, deny)
+    settings = config.load(working.chosen(config_file), mcp or (), rules=rules, limits=limit or (), jit=jit)
+    place = where.place(store, settings.store)
+    if no_store and (store or reuse):
+        raise ConfigurationError("--no-store stands against --store and --reuse: leave out one of them")
+    kept = not no_store and (place.chosen or reuse is not None)
+    if kept and reuse is not None and not place.exists:
+        raise ConfigurationError(f"--reuse {reuse}: there is no store {place.shown} ({place.by})")
+    settings = dataclasses.replace(settings, store=place.url if kept else None)
     program, values = _program(file), _inputs(given or [], inputs)
     if count_tokens:
         from bridge import tokens
@@ -142,36 +142,25 @@ def run(
         tokens.load()
     told = screen.Screen()
     told.warn(settings.warnings)
-    approver: Approver | None = None
-    if not no_approver and screen.is_terminal(sys.stdin) and screen.is_terminal(sys.stderr):
-        from bridge.approval import terminal_approver
-
-        approver = told.asking(terminal_approver(told.console))
+    approver = None if no_approver else told.prompt()
+    options: dict[str, Any] = {"inputs": values, "seed": seed, "reuse": reuse}
     try:
-        result = _work(lambda: _run(settings, program, values, seed, approver, told), told.progress)
+        result, records = working.work(lambda: _run(settings, program, options, approver, told), told.progress)
     except Ended:
         told.say(screen.given_up(told))
         raise
-    if as_json:
-        screen.out(result.to_json())
-    else:
-        screen.out(screen.result_text(result.text))
-        for line in screen.summary(result, told.asked):
-            told.say(line, "dim")
-    if result.status == "paused":
-        for line in screen.pause(result):
-            told.say(line)
-        return PAUSED
-    return COMPLETED if result.status == "completed" else FAILED
+    kept = kept or (not no_store and _worth_keeping(result) and _keep(place, records, told))
+    words = screen.words([("--store", store), ("--config", config_file), *(("--mcp", path) for path in mcp or ())])
+    return told.result(result, as_json=as_json, kept=place.shown if kept else "", options=words)
 
 
 @app.command()
 @_reporting
 def tools(config_file: ConfigOption = None, mcp: McpOption = None, as_json: JsonOption = False) -> int:
     """Show what a model would read: how to write a program, and the tools as TypeScript."""
-    settings = config.load(_chosen(config_file), mcp or ())
+    settings = config.load(working.chosen(config_file), mcp or ())
     told = screen.Screen()
-    listing = _work(lambda: _tools(settings))
+    listing = working.work(lambda: _tools(settings))
     told.warn(listing["warnings"])
     if as_json:
         screen.out(json.dumps(listing, ensure_ascii=False))
@@ -188,12 +177,14 @@ def tools(config_file: ConfigOption = None, mcp: McpOption = None, as_json: Json
 
 @app.command()
 @_reporting
-def doctor(config_file: ConfigOption = None, mcp: McpOption = None, as_json: JsonOption = False) -> int:
-    """Look at the engine, every wall, and the configured servers: 0 if programs can run here, 1 if not."""
+def doctor(
+    config_file: ConfigOption = None, mcp: McpOption = None, store: StoreOption = None, as_json: JsonOption = False
+) -> int:
+    """Look at the engine, every wall, the servers and the store: 0 if programs can run here, 1 if not."""
     from bridge.doctor import describe, examine
 
-    settings = config.load(_chosen(config_file), mcp or ())
-    report = _work(lambda: examine(settings))
+    settings = config.load(working.chosen(config_file), mcp or ())
+    report = working.work(lambda: examine(settings, where.place(store, settings.store)))
     if as_json:
         screen.out(json.dumps(report, ensure_ascii=False))
     else:
@@ -202,7 +193,7 @@ def doctor(config_file: ConfigOption = None, mcp: McpOption = None, as_json: Jso
 
 
 app.command()(_reporting(serving.serve))
-
+runs_command.add(app, _reporting)
 
 app.add_typer(commands.app(_reporting), name="bench")
 
@@ -213,14 +204,40 @@ app.add_typer(commands.app(_reporting), name="bench")
 async def _run(
     settings: config.Configuration,
     program: str,
-    inputs: Any,
-    seed: int | None,
+    options: dict[str, Any],
     approver: Approver | None,
     told: screen.Screen,
-) -> Result:
+) -> tuple[Result, list[Record]]:
+    """The result, and the journal as it is before the executor closes: that ends a run that no store has."""
     async with settings.executor(approver=approver, on_event=told.on_event) as executor:
         told.warn(config.remarks(executor.catalog, settings))
-        return await executor.run(program, inputs=inputs, seed=seed)
+        run = await executor.start(program, **options)
+        return run.result if run.result is not None else run.paused_result(), list(run.journal.records)
+
+
+def _worth_keeping(result: Result) -> bool:
+    """Whether somebody can do more with the run: resume it, or reuse its calls."""
+    from bridge.render import REUSABLE
+
+    if result.status == "paused":
+        return True
+    return result.status != "completed" and any(row.outcome in REUSABLE for row in result.calls)
+
+
+def _keep(place: where.Place, records: list[Record], told: screen.Screen) -> bool:
+    """Put a run into the store that nobody chose; False, and it is said why, where that cannot be."""
+    from bridge import verdicts
+    from bridge.store import FINISHED
+
+    now = time.time()
+    try:
+        with place.open() as store:
+            store.prune(before=now - KEPT_S, now=now, statuses={*FINISHED, "paused"})
+            verdicts.keep(store, records, audience="sandbridge")
+    except BridgeError as error:
+        told.warn([f"the run is not kept: {error}"])
+        return False
+    return True
 
 
 async def _tools(settings: config.Configuration) -> dict[str, Any]:
@@ -255,52 +272,7 @@ async def _tools(settings: config.Configuration) -> dict[str, Any]:
         }
 
 
-def _work(work: Callable[[], Awaitable[T]], beside: Callable[[], Coroutine[Any, Any, None]] | None = None) -> T:
-    """Run async work to its end, or until a signal: then it is cancelled, and what it opened is closed.
-
-    Args:
-        beside: Runs as long.
-
-    Raises:
-        Ended: There was a signal.
-    """
-    done: list[T] = []
-    failed: list[Exception] = []
-    signals: list[int] = []
-
-    async def guarded() -> None:
-        async with anyio.create_task_group() as tasks:
-
-            async def listen(*, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-                with anyio.open_signal_receiver(*_SIGNALS) as received:
-                    task_status.started()
-                    async for number in received:
-                        signals.append(number)
-                        tasks.cancel_scope.cancel()
-
-            await tasks.start(listen)
-            if beside is not None:
-                tasks.start_soon(beside)
-            try:
-                done.append(await work())
-            except Exception as error:  # noqa: BLE001  raised below, out of the group that would wrap it
-                failed.append(error)
-            tasks.cancel_scope.cancel()
-
-    anyio.run(guarded)
-    if signals:
-        raise Ended(signals[0])
-    if failed:
-        raise failed[0]
-    return done[0]
-
-
 # ---- what the options say -------------------------------------------------------------------------------------------
-
-
-def _chosen(file: Path | None) -> Path | None:
-    default = Path(config.DEFAULT_FILE)
-    return file or (default if default.is_file() else None)
 
 
 def _program(file: str) -> str:

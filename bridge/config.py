@@ -49,6 +49,7 @@ class Configuration:
     Attributes:
         functions, servers: In the order of the files; functions come first in the catalog.
         sandbox: Keyword arguments of `Sandbox`, without `limits`.
+        store: Where runs are kept; None: nowhere.
         warnings: What was read and not used, a line each.
     """
 
@@ -57,6 +58,7 @@ class Configuration:
     policy: Policy = field(default_factory=Policy)
     limits: Limits = field(default_factory=Limits)
     sandbox: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    store: str | None = None
     warnings: tuple[str, ...] = ()
 
     @asynccontextmanager
@@ -69,7 +71,9 @@ class Configuration:
 
         sandbox = Sandbox(limits=self.limits, **self.sandbox)
         tools = [*self.functions, *self.servers]
-        executor = Executor(tools, policy=self.policy, approver=approver, sandbox=sandbox, on_event=on_event)
+        executor = Executor(
+            tools, policy=self.policy, approver=approver, sandbox=sandbox, on_event=on_event, store=self.store
+        )
         sandbox.launch()  # V8 loads in its own process; nothing stands between this and entering
         async with sandbox, executor:
             yield executor
@@ -139,12 +143,14 @@ def load(
     defaults: dict[str, Kind] = {}
     chosen: dict[str, Any] = {}
     options: dict[str, Any] = {}
+    store: str | None = None
     paths = list(mcp)
+    environment = {**os.environ} if environment is None else environment
     if file is not None or paths:
         from bridge import sections  # pydantic loads here
         from bridge.servers import Specs
 
-        specs = Specs({**os.environ} if environment is None else environment)
+        specs = Specs(environment)
         for path in paths:
             text = _read(path, mistakes)
             if text is not None and (parsed := _json(path, text, mistakes)) is not None:
@@ -165,6 +171,7 @@ def load(
                 defaults, chosen, options = parts.policy, parts.limits, parts.sandbox
                 _check_limits(chosen, problems)
                 _check_walls(options, problems)
+                store = _store(parts.store, file, environment, problems)
         servers = tuple(specs.build())
     for problems in sources:
         mistakes += problems.texts()
@@ -186,8 +193,30 @@ def load(
         policy=Policy(made, **defaults),
         limits=bounds,
         sandbox=options,
+        store=store,
         warnings=tuple(warnings),
     )
+
+
+def store_of(file: Path, environment: Mapping[str, str] | None = None) -> str | None:
+    """Where a configuration file has runs kept, without looking at the rest of it: no function is imported.
+
+    Raises:
+        ConfigurationError: The file cannot be read, is not TOML, or its `[store]` is wrong.
+    """
+    from bridge.sections import StoreOptions
+
+    mistakes: list[str] = []
+    url: str | None = None
+    text = _read(file, mistakes)
+    data, problems = ({}, None) if text is None else _toml(file, text, mistakes)
+    if problems is not None and "store" in data:
+        given = problems.check(StoreOptions, data["store"], ("store",))
+        url = _store(given or {}, file, {**os.environ} if environment is None else environment, problems)
+        mistakes += problems.texts()
+    if mistakes:
+        raise ConfigurationError("\n".join(mistakes))
+    return url
 
 
 def remarks(catalog: Catalog, configuration: Configuration) -> list[str]:
@@ -288,6 +317,18 @@ def _check_walls(options: Mapping[str, Any], problems: Problems) -> None:
     for number, wall in enumerate(options.get("require", ())):
         if wall not in WALLS:
             problems.add(("sandbox", "require", number), f"there is no such wall. There are: {', '.join(WALLS)}")
+
+
+def _store(given: Mapping[str, Any], file: Path, environment: Mapping[str, str], problems: Problems) -> str | None:
+    from bridge.servers import expanded
+    from bridge.where import beside
+
+    if "url" not in given:
+        return None
+    url, said = expanded(given["url"], environment)
+    for each in said:
+        problems.add(("store", "url"), each)
+    return beside(url, file.resolve().parent)
 
 
 def _functions(references: Sequence[str], file: Path, problems: Problems) -> tuple[Tool, ...]:

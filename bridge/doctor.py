@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anyio import to_thread
 
+from bridge.errors import BridgeError
 from bridge.screen import plural, table
 from sandbox import ENGINE_VERSION, WALLS, Sandbox, SandboxError, available_walls, required_walls
 
@@ -19,16 +20,18 @@ if TYPE_CHECKING:
 
     from bridge.config import Configuration
     from bridge.mcp import Server
+    from bridge.where import Place
 
 PROGRAM: Final = "return 1+1"
 
 
-async def examine(configuration: Configuration) -> dict[str, Any]:
+async def examine(configuration: Configuration, place: Place | None = None) -> dict[str, Any]:
     """Look at everything, without trusting that anything works.
 
     Returns:
         JSON data: `system`, `engine`, `walls` (a row each: name, stands, required, reason, meaning), `program`,
-        `servers`, `warnings`, and `ready`: whether a program could run with the walls that are required.
+        `servers`, `store` (where runs are kept), `warnings`, and `ready`: whether a program could run with the walls
+        that are required.
     """
     options = dict(configuration.sandbox)
     needed = options.pop("require", None) or required_walls()
@@ -63,6 +66,7 @@ async def examine(configuration: Configuration) -> dict[str, Any]:
     async with configuration.catalog(down) as catalog:
         servers = [state(server, down) for server in configuration.servers]
         warnings = [*configuration.warnings, *catalog.warnings]
+    store = await to_thread.run_sync(_store, place) if place is not None else None
     missing = [row["name"] for row in rows if row["required"] and not row["stands"]]
     return {
         "version": _version("sandbridge"),
@@ -76,8 +80,11 @@ async def examine(configuration: Configuration) -> dict[str, Any]:
         "missing": missing,
         "program": program,
         "servers": servers,
+        "store": store,
         "warnings": warnings,
-        "ready": bool(engine["loads"] and program["works"] and not missing and not down),
+        "ready": bool(
+            engine["loads"] and program["works"] and not missing and not down and not (store and store["reason"])
+        ),
     }
 
 
@@ -90,6 +97,18 @@ async def _try(sandbox: Sandbox) -> dict[str, Any]:
         took_s = time.perf_counter() - began
     works = result.status == "completed" and result.value == 2
     return {"works": works, "run_s": took_s, "reason": "" if works else result.text}
+
+
+def _store(place: Place) -> dict[str, Any]:
+    """Where runs are kept: the default is not made by looking at it, any other must be usable."""
+    report: dict[str, Any] = {"where": place.shown, "by": place.by, "exists": place.exists, "runs": None, "reason": ""}
+    if place.exists:
+        try:
+            with place.open() as store:
+                report["runs"] = len(store.runs(limit=1000))
+        except BridgeError as error:
+            report["reason"] = str(error)
+    return report
 
 
 def state(server: Server, down: Mapping[str, str]) -> dict[str, Any]:
@@ -141,6 +160,8 @@ def describe(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         else:
             lines.append((f"DOWN: {server['reason']}", "red"))
         lines += [(f"  {warning}", "yellow") for warning in server["warnings"]]
+    if report["store"]:
+        lines.append(_stands(report["store"]))
     lines += [(f"warning: {warning}", "yellow") for warning in report["warnings"]]
     lines.append(("", ""))
     if report["ready"]:
@@ -153,6 +174,13 @@ def describe(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     else:
         lines.append(("NOT ready: see above", "red"))
     return lines
+
+
+def _stands(store: Mapping[str, Any]) -> tuple[str, str]:
+    if store["reason"]:
+        return f"store ({store['by']}): DOES NOT WORK: {store['reason']}", "red"
+    runs = "not made yet" if store["runs"] is None else plural(store["runs"], "run")
+    return f"store ({store['by']}): {store['where']}, {runs}", ""
 
 
 def _standing(row: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bridge.approval import ApprovalRequest, Approver, Verdict
     from bridge.results import Result
 
+COMPLETED, FAILED, USAGE, PAUSED = 0, 1, 2, 3  # exit status
 SHOWN_AFTER_S: Final = 0.4  # a run that is over sooner needs no progress
 _TOOLS_NAMED: Final = 8  # of a run, by name; the rest is counted
 
@@ -101,6 +102,37 @@ class Screen:
             self._status.stop()
             self._status = None
 
+    def prompt(self) -> Approver | None:
+        """An approver that asks the person at the terminal; None where nobody sits there."""
+        if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+            return None
+        from bridge.approval import terminal_approver
+
+        return self.asking(terminal_approver(self.console))
+
+    def result(self, result: Result, *, as_json: bool, kept: str = "", options: str = "") -> int:
+        """Print a result, say what it cost and what it waits for, and return the exit status.
+
+        Args:
+            kept, options: As for `pause`.
+        """
+        if as_json:
+            out(result.to_json())
+        else:
+            out(result_text(result.text))
+            for line in summary(result, self.asked):
+                self.say(line, "dim")
+        if result.status == "paused":
+            for line in pause(result, kept, options):
+                self.say(line)
+            return PAUSED
+        if kept and result.status != "completed":
+            self.say(
+                f"run {result.run_id} is kept in {kept}: `--reuse {result.run_id}` takes over its completed calls",
+                "dim",
+            )
+        return COMPLETED if result.status == "completed" else FAILED
+
     def asking(self, approver: Approver) -> Approver:
         """The same approver, with no progress in its way."""
 
@@ -149,11 +181,26 @@ def summary(result: Result, asked: set[str]) -> list[str]:
     return lines
 
 
-def pause(result: Result) -> list[str]:
-    """What a paused run waits for, and what the person at the command line can do."""
+def pause(result: Result, kept: str = "", options: str = "") -> list[str]:
+    """What a paused run waits for, and what the person at the command line can do.
+
+    Args:
+        kept: Where the run is kept; an empty text where it ends here.
+        options: What the next commands need, beside the run's id.
+    """
     lines = [f"paused: {plural(len(result.approvals) + len(result.pending), 'call')} waiting"]
     lines += [f"  {each.tool}{_line(each.line)} waits for approval: {each.reason}" for each in result.approvals]
     lines += [f"  {each.tool}{_line(each.line)} waits for the answer of an application" for each in result.pending]
+    if kept:
+        asked, owned = ([each.id.rpartition(".")[2] for each in some] for some in (result.approvals, result.pending))
+        run = result.run_id
+        lines.append(f"run {run} is kept in {kept}; to go on:")
+        lines.append(f"  sandbridge show {run}{options}")
+        if asked:
+            lines.append(f"  sandbridge approve {run} {' '.join(asked)}{options}    (or deny, edit, answer)")
+        lines += [f"  sandbridge answer {run} {call} JSON{options}" for call in owned]
+        lines.append(f"  sandbridge resume {run}{options}")
+        return lines
     by_default = [each.tool for each in result.approvals if not each.reason.startswith("rule ")]
     ways = ["on a terminal, which asks you"]
     if by_default:
@@ -165,6 +212,11 @@ def pause(result: Result) -> list[str]:
         lines.append(f"to go on, run it again {'; or '.join(ways)}")
     lines.append("this run ends here: calls that it has made are not undone, and are made again when it is run again")
     return lines
+
+
+def words(options: Iterable[tuple[str, object]]) -> str:
+    """Options as they are to be repeated in a command, each after a space; those that were not given are left out."""
+    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in options if value is not None)
 
 
 def given_up(screen: Screen) -> str:

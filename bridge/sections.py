@@ -117,6 +117,12 @@ class SandboxOptions(Section):
     require: list[str] | None = None
 
 
+class StoreOptions(Section):
+    """Where runs are kept."""
+
+    url: str
+
+
 _LIMITS: Final[dict[str, Any]] = {
     each.name: (_Whole if isinstance(each.default, int) else _Seconds, each.default)
     for each in dataclasses.fields(Limits)
@@ -134,6 +140,7 @@ class Parts:
     policy: dict[str, Any]
     servers: dict[str, dict[str, Any]]
     rules: dict[int, dict[str, Any]]
+    store: dict[str, Any]
 
 
 TOP: Final[dict[str, type[list[Any] | dict[str, Any]]]] = {
@@ -143,6 +150,7 @@ TOP: Final[dict[str, type[list[Any] | dict[str, Any]]]] = {
     "policy": dict,
     "servers": dict,
     "rules": list,
+    "store": dict,
 }
 
 
@@ -236,6 +244,7 @@ def parts(data: Mapping[str, Any], problems: Problems) -> Parts:
         policy=problems.check(Defaults, given["policy"], ("policy",)) or {},
         servers={name: each for name, each in servers.items() if each is not None},
         rules={number: each for number, each in rules.items() if each is not None},
+        store=(problems.check(StoreOptions, given["store"], ("store",)) or {}) if given["store"] else {},
     )
 
 
@@ -247,6 +256,7 @@ def _known(path: Path) -> list[str]:
         "servers": Server,
         "mcpServers": Server,
         "rules": Rule,
+        "store": StoreOptions,
     }
     if path[2:3] == ("oauth",):
         return list(OAuth.model_fields)

@@ -125,7 +125,7 @@ class Specs:
             fine = True
             for key in (*_STDIO, *_HTTP):
                 if key in options and key not in ("inherit_env", "oauth"):
-                    options[key], mistakes = self._expanded(options[key])
+                    options[key], mistakes = expanded(options[key], self._environment)
                     for mistake in mistakes:
                         spec.add(key, mistake)
                         fine = False
@@ -152,27 +152,26 @@ class Specs:
         problems, place = self._specs[name].problems[""]
         return problems.where(place)
 
-    def _expanded(self, value: Any) -> tuple[Any, list[str]]:
-        """A text, a list or a table of texts with its variables filled in, and what could not be."""
-        if isinstance(value, dict):
-            parts = {key: self._expanded(part) for key, part in cast("dict[str, Any]", value).items()}
-            return {key: part for key, (part, _) in parts.items()}, [
-                each for _, said in parts.values() for each in said
-            ]
-        if isinstance(value, list):
-            items = [self._expanded(part) for part in cast("list[Any]", value)]
-            return [part for part, _ in items], [each for _, said in items for each in said]
-        mistakes: list[str] = []
 
-        def filled(found: re.Match[str]) -> str:
-            exact = _VARIABLE.fullmatch(found[0])
-            if exact is None:
-                mistakes.append(f"{sections.shown(found[0])} is not understood: write ${{NAME}} or ${{NAME:-default}}")
-                return ""
-            name, default = exact.groups()
-            text = self._environment.get(name)
-            if text is None and default is None:
-                mistakes.append(f"the variable {name} is not set: set it, or write ${{{name}:-default}}")
-            return text or default or ""
+def expanded(value: Any, environment: Mapping[str, str]) -> tuple[Any, list[str]]:
+    """A text, a list or a table of texts with its variables filled in, and what could not be."""
+    if isinstance(value, dict):
+        parts = {key: expanded(part, environment) for key, part in cast("dict[str, Any]", value).items()}
+        return {key: part for key, (part, _) in parts.items()}, [each for _, said in parts.values() for each in said]
+    if isinstance(value, list):
+        items = [expanded(part, environment) for part in cast("list[Any]", value)]
+        return [part for part, _ in items], [each for _, said in items for each in said]
+    mistakes: list[str] = []
 
-        return _ANY_VARIABLE.sub(filled, str(value)), mistakes
+    def filled(found: re.Match[str]) -> str:
+        exact = _VARIABLE.fullmatch(found[0])
+        if exact is None:
+            mistakes.append(f"{sections.shown(found[0])} is not understood: write ${{NAME}} or ${{NAME:-default}}")
+            return ""
+        name, default = exact.groups()
+        text = environment.get(name)
+        if text is None and default is None:
+            mistakes.append(f"the variable {name} is not set: set it, or write ${{{name}:-default}}")
+        return text or default or ""
+
+    return _ANY_VARIABLE.sub(filled, str(value)), mistakes

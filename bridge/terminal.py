@@ -22,7 +22,7 @@ from rich.console import Console
 from bridge.approval import ApprovalRequest, Approve, Defer, Deny, Edit, Verdict, canonical, digest, escape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 SHOWN_CHARACTERS: Final = 4_000  # about a screen and a half: what a person reads before the first key
 SHOWN_BEFORE: Final = 10  # lines of what the run did before
@@ -88,12 +88,14 @@ def shortened(lines: Sequence[str], characters: int = SHOWN_CHARACTERS) -> tuple
 
 def listing(request: ApprovalRequest) -> list[str]:
     """The program with line numbers, escaped; the line of the call is marked."""
-    lines = _NEWLINES.split(request.program)
+    return ["the program, as the model wrote it:", *numbered(request.program, {request.line})]
+
+
+def numbered(program: str, marked: Collection[int]) -> list[str]:
+    """A program with line numbers, escaped; some of its lines are marked."""
+    lines = _NEWLINES.split(program)
     width = len(str(len(lines)))
-    return [
-        "the program, as the model wrote it:",
-        *(f"{'>' if n == request.line else ' '} {n:>{width}} | {escape(line)}" for n, line in enumerate(lines, 1)),
-    ]
+    return [f"{'>' if n in marked else ' '} {n:>{width}} | {escape(line)}" for n, line in enumerate(lines, 1)]
 
 
 class Prompt:

@@ -215,7 +215,10 @@ when = { path = "/n", op = "~", value = 1 }
             "beside the file"
         ),
         's.toml, line 1: functions[2]: write "file.py:function" or "package.module:function", not \'tools.py\'',
-        ("s.toml, line 2: colour: there is no such key. There are: functions, limits, sandbox, policy, servers, rules"),
+        (
+            "s.toml, line 2: colour: there is no such key. There are: functions, limits, sandbox, policy, servers, "
+            "rules, store"
+        ),
         f"s.toml, line 4: limits.cpus_s: there is no such key (did you mean cpu_s?). There are: {LIMITS}",
         's.toml, line 5: limits.cpu_s: must be a number, not "2"',
         "s.toml, line 6: limits.wall_s: must be above 0, not -1",
@@ -359,7 +362,7 @@ def test_control_characters_of_a_file_are_shown_escaped(folder: Path):
     assert wrong('"a\\u001b[31m" = 1\n') == [
         (
             's.toml, line 1: "a\\u001b[31m": there is no such key. There are: functions, limits, sandbox, policy, '
-            "servers, rules"
+            "servers, rules, store"
         )
     ]
 

@@ -189,13 +189,13 @@ def test_later_at_the_prompt_pauses(terminal: Callable[..., Terminal]):
     here = terminal("run", "p.js", program=REFUND)
     here.until("q later] ")
     here.type("q\n")
-    here.until("made again when it is run again")
+    here.until("  sandbridge resume ")
     assert here.end()[0] == 3
 
 
 def test_without_an_approver_nobody_is_asked_on_a_terminal(terminal: Callable[..., Terminal]):
     here = terminal("run", "p.js", "--no-approver", program=REFUND)
-    assert "q later" not in here.until("made again when it is run again")
+    assert "q later" not in here.until("  sandbridge resume ")
     assert here.end()[0] == 3
 
 

@@ -1,0 +1,108 @@
+"""What the commands share: their exit status, options, and how asynchronous work of theirs runs and is ended.
+
+Exit status: 0 completed, 1 the program failed or a limit ended it, 2 usage, configuration or a sandbox that cannot
+start, 3 paused, 128 + the signal that ended it (Ctrl-C: 130).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import anyio
+import typer
+
+from bridge import config
+from bridge.screen import COMPLETED, FAILED, PAUSED, USAGE
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+
+    from bridge.policy import Kind
+
+_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+
+T = TypeVar("T")
+
+__all__ = ["COMPLETED", "FAILED", "PAUSED", "USAGE", "Ended", "chosen", "rules", "work"]
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Functions, servers, rules, limits. Default: ./sandbridge.toml."),
+]
+McpOption = Annotated[
+    list[Path] | None, typer.Option("--mcp", metavar="FILE", help="An mcp.json, as hosts have it. May be repeated.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")]
+AllowOption = Annotated[list[str] | None, typer.Option("--allow", metavar="PATTERN", help="Tools to allow: 'shop.*'.")]
+AskOption = Annotated[list[str] | None, typer.Option("--ask", metavar="PATTERN", help="Tools to ask about.")]
+DenyOption = Annotated[
+    list[str] | None, typer.Option("--deny", metavar="PATTERN", help="Tools to deny; the strictest wins.")
+]
+NoApproverOption = Annotated[bool, typer.Option("--no-approver", help="Pause on what is to be asked, never ask.")]
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="Where runs are kept: sqlite:///runs.db, postgresql://... "),
+]
+
+
+class Ended(Exception):
+    """A signal ended the work."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def chosen(file: Path | None) -> Path | None:
+    """The configuration file: the one that was named, or the one that lies here, or None."""
+    default = Path(config.DEFAULT_FILE)
+    return file or (default if default.is_file() else None)
+
+
+def rules(allow: list[str] | None, ask: list[str] | None, deny: list[str] | None) -> list[tuple[Kind, str]]:
+    """The rules of the command line."""
+    given: dict[Kind, list[str] | None] = {"allow": allow, "ask": ask, "deny": deny}
+    return [(kind, pattern) for kind, patterns in given.items() for pattern in patterns or ()]
+
+
+def work(work: Callable[[], Awaitable[T]], beside: Callable[[], Coroutine[Any, Any, None]] | None = None) -> T:
+    """Run async work to its end, or until a signal: then it is cancelled, and what it opened is closed.
+
+    Args:
+        beside: Runs as long.
+
+    Raises:
+        Ended: There was a signal.
+    """
+    done: list[T] = []
+    failed: list[Exception] = []
+    signals: list[int] = []
+
+    async def guarded() -> None:
+        async with anyio.create_task_group() as tasks:
+
+            async def listen(*, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+                with anyio.open_signal_receiver(*_SIGNALS) as received:
+                    task_status.started()
+                    async for number in received:
+                        signals.append(number)
+                        tasks.cancel_scope.cancel()
+
+            await tasks.start(listen)
+            if beside is not None:
+                tasks.start_soon(beside)
+            try:
+                done.append(await work())
+            except Exception as error:  # noqa: BLE001  raised below, out of the group that would wrap it
+                failed.append(error)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(guarded)
+    if signals:
+        raise Ended(signals[0])
+    if failed:
+        raise failed[0]
+    return done[0]
