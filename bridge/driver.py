@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bridge.run import Run
 
 log: Final = logging.getLogger("sandbridge")
+LINGER_S: Final = 0.005  # that a reply may be unwritten while nothing else is to be written: half as many writes
 HEALS: Final = 3  # workers that may die from outside while a program takes one and the same step
 
 
@@ -50,6 +51,7 @@ class Driver:
         self._ask_again = ask_again
         self._accepts = False
         self._alone = False
+        self._lingers = False
         self._bed_at = math.inf
         self._wake = anyio.Event()
         self._size = len(run.state.began.program.encode("utf-8", "replace"))
@@ -280,10 +282,13 @@ class Driver:
 
     def write_on(self) -> None:
         """Have the store written while the program goes on."""
-        if self._run.journal.sink is not None:
+        if self._run.journal.sink is not None and not self._lingers:
+            self._lingers = True
             self._tasks.start_soon(self._flush)
 
     async def _flush(self) -> None:
+        await anyio.sleep(LINGER_S)  # most often the next call is written meanwhile, and takes this along
+        self._lingers = False
         try:
             await self._run.journal.flush()
         except BridgeError as error:
