@@ -10,17 +10,22 @@ The rules:
   fails, the program gets `invalid_arguments` and pydantic's sentences.
 - An async function is awaited; any other runs in a thread (`threads.py`): it cannot be killed at its deadline, only
   abandoned.
-- The return annotation becomes the output schema, whatever JSON type it is. Without one (or with Any) results are not
-  described, and encoded by what they are: dates as ISO text, Decimal and UUID as text, sets as arrays, dataclasses and
-  models as objects, bytes as the UTF-8 text that they hold, NaN and infinity as null.
+- The return annotation becomes the output schema, whatever JSON type it is. A result of another type is written as what
+  it is, as pydantic does it: it reaches the program, for what the function did is done, with the warning
+  `output_schema`, and the operator's log has it too. What has no JSON form at all fails.
+- Without a return annotation (or with Any) results are not described, and encoded by what they are: dates as ISO text,
+  Decimal and UUID as text, sets as arrays, dataclasses and models as objects, bytes as the UTF-8 text that they hold,
+  NaN and infinity as null.
 
 This is the only module that needs pydantic to make a tool; `tools.py` loads it when a function is converted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import logging
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -37,11 +42,13 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from bridge.errors import CatalogError, ToolError
 from bridge.hints import described, hints_of, label
+from bridge.replies import Misfit
 from bridge.text import cut, visible
 from bridge.threads import in_thread
 from bridge.tidy import tidy
 from bridge.tools import CALLERS, DERIVED, Annotations, Caller, Derived, Handler, Schema, Tool, ToolContext
 
+log: Final = logging.getLogger("sandbridge")
 ERROR_LENGTH: Final = 500  # characters, as for the schema's own errors
 _UNKNOWN: Final = (inspect.Signature.empty, Any, msgspec.Raw)
 
@@ -284,7 +291,7 @@ def _handler(call: _Call, adapter: pydantic.TypeAdapter[Any] | None) -> Handler:
         not inspect.isroutine(inner) and inspect.iscoroutinefunction(type(inner).__call__)
     )
 
-    async def handler(given: Any, context: ToolContext) -> msgspec.Raw:
+    async def handler(given: Any, context: ToolContext) -> msgspec.Raw | Misfit:
         bound = call.bind(given, context)
         if awaited:
             return _encoded(await bound(), call.name, adapter)
@@ -300,6 +307,41 @@ def _handler(call: _Call, adapter: pydantic.TypeAdapter[Any] | None) -> Handler:
 
 
 def _refused(name: str, error: pydantic.ValidationError) -> ToolError:
+    (first, *_) = error.errors(include_url=False, include_context=False, include_input=False)
+    where = "".join(f"/{part}" for part in first["loc"])
+    text = _sentences(error, f"{name}: ")
+    return ToolError("invalid_arguments", text, details={"path": where, "keyword": first["type"]})
+
+
+def _encoded(value: Any, name: str, adapter: pydantic.TypeAdapter[Any] | None) -> msgspec.Raw | Misfit:
+    """JSON text of a result. Raises `TypeError`, for the operator's log, where there is none."""
+    if isinstance(value, msgspec.Raw):
+        return value
+    try:
+        if adapter is not None:
+            with contextlib.suppress(pydantic_core.PydanticSerializationError):  # of another type than it was to be
+                return msgspec.Raw(adapter.dump_json(value, warnings="error", by_alias=True))
+            text = adapter.dump_json(value, warnings=False, by_alias=True, fallback=msgspec.to_builtins)
+            why = _misfit(text, adapter)
+            if why is None:  # such as a dict in place of a model: its JSON is what was declared
+                return msgspec.Raw(text)
+            log.warning("tool %s returned a %s that is not what it declares: %s", name, type(value).__name__, why)
+            return Misfit(msgspec.Raw(text), why)
+        return msgspec.Raw(pydantic_core.to_json(value, inf_nan_mode="null", fallback=msgspec.to_builtins))
+    except (pydantic_core.PydanticSerializationError, TypeError, ValueError) as error:
+        raise TypeError(f"tool {name!r} returned a {type(value).__name__} that has no JSON form: {error}") from error
+
+
+def _misfit(text: bytes, adapter: pydantic.TypeAdapter[Any]) -> str | None:
+    """Why JSON text is not of a type, in pydantic's sentences and without the value."""
+    try:
+        adapter.validate_json(text, by_alias=True, by_name=True)
+    except pydantic.ValidationError as error:
+        return _sentences(error)
+    return None
+
+
+def _sentences(error: pydantic.ValidationError, start: str = "") -> str:
     details = error.errors(include_url=False, include_context=False, include_input=False)
     reasons: list[str] = []
     for detail in details[:3]:
@@ -307,18 +349,4 @@ def _refused(name: str, error: pydantic.ValidationError) -> ToolError:
         message = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
         reasons.append(visible(f"{path}: {message}" if path else message))
     more = f" (and {len(details) - 3} more)" if len(details) > 3 else ""
-    text = cut(f"{name}: {'; '.join(reasons)}", ERROR_LENGTH - len(more)) + more
-    where = "".join(f"/{part}" for part in details[0]["loc"])
-    return ToolError("invalid_arguments", text, details={"path": where, "keyword": details[0]["type"]})
-
-
-def _encoded(value: Any, name: str, adapter: pydantic.TypeAdapter[Any] | None) -> msgspec.Raw:
-    """JSON text of a result. Raises `TypeError`, for the operator's log, where there is none."""
-    if isinstance(value, msgspec.Raw):
-        return value
-    try:
-        if adapter is not None:
-            return msgspec.Raw(adapter.dump_json(value, warnings=False, by_alias=True, fallback=msgspec.to_builtins))
-        return msgspec.Raw(pydantic_core.to_json(value, inf_nan_mode="null", fallback=msgspec.to_builtins))
-    except (pydantic_core.PydanticSerializationError, TypeError, ValueError) as error:
-        raise TypeError(f"tool {name!r} returned a {type(value).__name__} that has no JSON form: {error}") from error
+    return cut(start + "; ".join(reasons), ERROR_LENGTH - len(more)) + more

@@ -34,6 +34,7 @@ from sandbox import Limits, Notice
 
 log: Final = logging.getLogger("sandbridge")
 DETAILS_BYTES: Final = 100_000  # of an error; more is data, which belongs into a reply
+FUNCTION_BYTES: Final = 1 << 20  # of a function's result; in a larger one only types were checked, where it was made
 PROGRESS_CEILING: Final = 10  # a call that reports progress may take this many times its deadline
 
 
@@ -193,8 +194,12 @@ class Gate:
         self, call: CallState, value: Any, limits: Limits, *, outcome: Outcome = "completed", duration_s: float = 0.0
     ) -> CameBack:
         """A value as the reply that the program gets."""
-        promises = call.owner.tool.server is not None and call.owner.tool.output_schema is not None
-        mismatch = functools.partial(self._mismatch, call.owner) if promises else None
+        tool, why = call.owner.tool, None
+        if isinstance(value, replies.Misfit):
+            value, why = value
+        mismatch = None
+        if why is not None or tool.output_schema is not None:
+            mismatch = functools.partial(self._mismatch, call.owner, why)
         return replied(call, value, limits, outcome=outcome, duration_s=duration_s, mismatch=mismatch)
 
     def _checker(self, entry: Entry) -> Checker:
@@ -203,7 +208,10 @@ class Gate:
             return Checker(entry)
         return self._checkers[entry.name]
 
-    def _mismatch(self, entry: Entry, text: bytes) -> str | None:
+    def _mismatch(self, entry: Entry, why: str | None, text: bytes) -> str | None:
+        """How a result breaks the promise of its tool; `why` is what the tool itself knows of that."""
+        if why is not None or (entry.tool.function is not None and len(text) > FUNCTION_BYTES):
+            return why
         try:
             return self._checker(entry).result(msgspec.json.decode(text))
         except (CatalogError, RecursionError) as error:

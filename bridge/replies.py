@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,13 @@ SAFE_INTEGER: Final = 2**53 - 1  # Number.MAX_SAFE_INTEGER of ECMA-262
 _ENVELOPE_BYTES: Final = 200  # of one reply, and the delivery's own once
 _DIGITS: Final = bytes(ord("9") if chr(c).isdigit() and c < 128 else c for c in range(256))
 _LONG: Final = b"9" * 16  # shorter integers are below 2^53
+
+
+class Misfit(NamedTuple):
+    """JSON text of a result that is not what its tool declares: it reaches the program, and why it does not fit."""
+
+    text: msgspec.Raw
+    why: str
 
 
 def encode(value: Any) -> bytes:
