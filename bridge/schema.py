@@ -89,8 +89,10 @@ class Checker:
 
         A tool whose schema is an object's takes one object; `f()` and `f(null)` are `f({})`, and a list of other values
         is read by the schema's order of properties where only one reading fits (notice `positional_arguments`). Any
-        other tool takes its one argument as it is (none: null). What the schema refuses is read once more by the rule
-        of `coercion.py`, and then checked again. The input is never changed.
+        other tool takes its one argument as it is (none: null). What comes after that and says nothing (null, and what
+        the realm makes null of: undefined, a function) is left out, with the same notice; anything else is refused.
+        What the schema refuses is read once more by the rule of `coercion.py`, and then checked again. The input is
+        never changed.
 
         Raises:
             ToolError: `invalid_arguments`, with a text of at most 500 characters for the model that wrote the call;
@@ -141,18 +143,28 @@ class Checker:
         given = list(positional)
         while given and given[-1] is None:  # `f(x, undefined)`
             given.pop()
+        surplus = len(positional) - max(len(given), 1)
         if not self._takes_object:
             if len(given) > 1:
                 self._refuse(Mismatch("", "", f"takes one argument, got {len(given)}"))
-            return (given[0] if given else None), ()
-        if not given:
-            return {}, ()
-        if len(given) == 1 and is_object(given[0]):
-            return given[0], ()
+            return (given[0] if given else None), self._notices("one argument", surplus)
+        if not given or (len(given) == 1 and is_object(given[0])):
+            return (given[0] if given else {}), self._notices("one object", surplus)
         names = self._reading(given)
         order = ", ".join(f'"{visible(name)}"' for name in names)
-        text = f"{self.name} takes one object: {self.signature}. These arguments were read as {order}, in this order."
-        return dict(zip(names, given, strict=True)), (Notice("positional_arguments", cut(text, ERROR_LENGTH)),)
+        read = f" These arguments were read as {order}, in this order."
+        return dict(zip(names, given, strict=True)), self._notices("one object", surplus, read)
+
+    def _notices(self, what: str, surplus: int, read: str = "") -> tuple[Notice, ...]:
+        """What is to be said of arguments that were read by their order, and of those that were left out."""
+        if surplus > 0:
+            last = "The last argument was" if surplus == 1 else f"The last {surplus} arguments were"
+            read += f" {last} left out: null, undefined and functions tell it nothing, and no callback is called."
+        if not read:
+            return ()
+        room = ERROR_LENGTH - len(read) - len(f"{self.name} takes {what}: .")
+        text = f"{self.name} takes {what}: {cut(self.signature, room)}.{read}"
+        return (Notice("positional_arguments", cut(text, ERROR_LENGTH)),)
 
     def _reading(self, given: list[Any]) -> list[str]:
         """The property that each argument stands for. Refuses where none or more than one reading fits."""

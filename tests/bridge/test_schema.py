@@ -192,7 +192,7 @@ def test_before_2019_the_neighbours_of_a_reference_mean_nothing() -> None:
 # ---- argument lists ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("positional", [[], [None], [{}], [None, None], [{}, None]])
+@pytest.mark.parametrize("positional", [[], [None], [{}]])
 def test_nothing_and_null_are_an_empty_object(positional: list[Any]) -> None:
     assert Checker(LIST_ORDERS, "f").arguments(positional) == Checked({})
 
@@ -234,6 +234,40 @@ def test_the_notice_shows_how_the_call_is_written() -> None:
             'These arguments were read as "user_id", "quarter", in this order.',
         ),
     )
+
+
+AS_STATUS = 'These arguments were read as "status", in this order.'
+NOTHING = "null, undefined and functions tell it nothing, and no callback is called."
+
+
+@pytest.mark.parametrize(
+    ("schema", "positional", "read", "said"),
+    [
+        (LIST_ORDERS, [{}, None], {}, f"f takes one object: {{}}. The last argument was left out: {NOTHING}"),
+        (LIST_ORDERS, [None, None], {}, f"f takes one object: {{}}. The last argument was left out: {NOTHING}"),
+        (LIST_ORDERS, [{}, None, None], {}, f"f takes one object: {{}}. The last 2 arguments were left out: {NOTHING}"),
+        ({}, [5, None], 5, f"f takes one argument: {{}}. The last argument was left out: {NOTHING}"),
+        (
+            LIST_ORDERS,
+            ["open", None],
+            {"status": "open"},
+            f"f takes one object: {{}}. {AS_STATUS} The last argument was left out: {NOTHING}",
+        ),
+    ],
+)
+def test_what_says_nothing_after_the_arguments_is_left_out_and_said(
+    schema: Any, positional: list[Any], read: Any, said: str
+) -> None:
+    checker = Checker(schema, "f")
+    notices = (Notice("positional_arguments", said.format(checker.signature)),)
+    assert checker.arguments(positional) == Checked(read, notices)
+
+
+def test_a_signature_of_any_length_leaves_room_for_what_was_left_out() -> None:
+    schema = closed(**{f"property_number_{n}": TEXT for n in range(50)})
+    ((notice,),) = [Checker(schema, "f").arguments([{}, None]).notices]
+    assert len(notice.message) == 500
+    assert notice.message.endswith(f"…. The last argument was left out: {NOTHING}")
 
 
 @pytest.mark.parametrize(
