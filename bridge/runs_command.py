@@ -1,4 +1,4 @@
-"""The commands about runs that are kept: list, show, decide, resume, replay, export, prune.
+"""The commands about runs that are kept: list, show, decide, resume, replay, report, export, prune.
 
 All but `resume` need the store alone: no tool is imported and no server started to look at a run or to decide a call.
 """
@@ -60,7 +60,7 @@ def add(app: typer.Typer, reporting: Reporting) -> None:
     Args:
         reporting: Makes a command's status the exit status, and its errors lines for people.
     """
-    for command in (runs, show, approve, deny, edit, answer, resume, replay, export, prune):
+    for command in (runs, show, approve, deny, edit, answer, resume, replay, report, export, prune):
         app.command()(reporting(command))
 
 
@@ -280,6 +280,26 @@ async def _replay(records: list[Record], waves: int, *, jit: bool) -> None:
 
 
 # ---- keeping house --------------------------------------------------------------------------------------------------
+
+
+def report(
+    run: RunOrFile,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: run-ID.html, here.")] = None,
+    store: StoreOption = None,
+    config_file: ConfigOption = None,
+) -> int:
+    """Write a run as one HTML page that needs nothing else: its program, waves, calls, approvals, limits, context."""
+    from bridge.report import page
+    from bridge.state import fold
+
+    records, _ = _journal(run, store, config_file)
+    file = out or Path(f"run-{fold(records).id}.html")
+    try:
+        file.write_text(page(records), "utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written: {error.strerror or error}") from None
+    screen.out(str(file))
+    return COMPLETED
 
 
 def export(
