@@ -163,6 +163,11 @@ class Executor:
     # ---- what a model is told ---------------------------------------------------------------------------------------
 
     @property
+    def opened(self) -> bool:
+        """Whether it has been entered, and not left."""
+        return self._open
+
+    @property
     def servers(self) -> list[Server]:
         """The MCP servers among its tools."""
         return self._offer.servers

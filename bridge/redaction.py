@@ -86,7 +86,7 @@ class Redaction:
             _walk(record, found.data, found.text)
         if not found.secrets:
             return given, 0
-        replace = _Replacer(found.secrets)
+        replace = _Replacer(found)
         made: list[bytes] = []
         for line, record in zip(given, records, strict=True):
             changed = _walk(record, replace.data, replace.text)
@@ -110,7 +110,7 @@ class _Finder:
 
     def __init__(self, rules: Redaction) -> None:
         self.secrets: dict[Any, str] = {}  # and their stand-ins, in order of appearance
-        self._patterns = [re.compile(pattern) for pattern in (*PATTERNS, *rules.patterns)]
+        self.patterns = [re.compile(pattern) for pattern in (*PATTERNS, *rules.patterns)]
         self._keys = rules.keys
         self._known = rules.known
 
@@ -134,9 +134,9 @@ class _Finder:
         for known in self._known:
             if known and known in text:
                 self._take(known)
-        for pattern in self._patterns:
+        for pattern in self.patterns:
             for match in pattern.finditer(text):
-                self._take(match[1] if match.re.groups and match[1] else match[0])
+                self._take(match[_group(match)])
         return text
 
     def _take(self, secret: Any) -> None:
@@ -147,9 +147,10 @@ class _Finder:
 class _Replacer:
     """Puts stand-ins in place of secrets."""
 
-    def __init__(self, secrets: Mapping[Any, str]) -> None:
-        self._whole = secrets
-        texts = sorted((each for each in secrets if isinstance(each, str)), key=len, reverse=True)
+    def __init__(self, found: _Finder) -> None:
+        self._whole = found.secrets
+        self._patterns = found.patterns
+        texts = sorted((each for each in found.secrets if isinstance(each, str)), key=len, reverse=True)
         parts = [
             re.escape(each) if len(each) >= _WORD else rf"\b{re.escape(each)}\b"
             for each in texts
@@ -172,7 +173,19 @@ class _Replacer:
     def text(self, text: str) -> str:
         if text in self._whole:
             return self._whole[text]
+        for pattern in self._patterns:  # what a pattern finds goes, however short it is
+            text = pattern.sub(self._without, text)
         return self._parts.sub(lambda found: self._whole[found[0]], text) if self._parts is not None else text
+
+    def _without(self, match: re.Match[str]) -> str:
+        start, end = (place - match.start() for place in match.span(_group(match)))
+        stand_in = self._whole.get(match[_group(match)], match[_group(match)])
+        return f"{match[0][:start]}{stand_in}{match[0][end:]}"
+
+
+def _group(match: re.Match[str]) -> int:
+    """Which group is the secret: the first, if there is one and it took part."""
+    return 1 if match.re.groups and match[1] else 0
 
 
 def _walk(record: Any, data: Callable[[Any], Any], text: Callable[[str], str]) -> Any:
