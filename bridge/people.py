@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import math
 import time
@@ -19,6 +20,7 @@ from bridge.gate import refusal, rejected
 from bridge.journal import Judged, Redefined, Stage
 from bridge.results import PendingCall
 from bridge.tools import Entry, Tool
+from sandbox import Notice
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -72,11 +74,16 @@ class People:
         try:
             requests = [self._request(call) for call in calls]
             answer = approver(requests)
-            given = validate(answer if isinstance(answer, Mapping) else await answer, requests)
+            given = validate(await answer if inspect.isawaitable(answer) else answer, requests)
             still = [(by_id[call_id], verdict) for call_id, verdict in given.items() if call_id in self.waiting]
             self.apply([(call, self._read_one(call, verdict)) for call, verdict in still])
-        except Exception:
+        except Exception as error:
             log.exception("the approver failed in run %s: its calls stay undecided", self._run.id)
+            # Our own words say what the verdicts lack; an exception of the approver's may hold what no model may see.
+            why = str(error) if isinstance(error, StateError) else f"{type(error).__name__}; the log has the details"
+            undecided = f"{len(calls)} call(s) stay undecided" if len(calls) > 1 else f"{calls[0].tool} stays undecided"
+            text = f"the approver failed, so {undecided}: {why}"
+            self._run.remarks.append(Notice("approver_failed", text, calls[0].line or None))
         finally:
             self.asking -= 1
             self._run.wake()

@@ -222,7 +222,7 @@ class Run:
             self.state,
             self._spent("paused"),
             self.gate.catalog,
-            notices=self.state.notices(),
+            notices=[*self.state.notices(), *self.remarks],
             pending=self.pending,
             approvals=self.approvals,
         )
