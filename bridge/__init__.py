@@ -25,7 +25,7 @@ from bridge.errors import (
 if TYPE_CHECKING:
     from bridge import anthropic, mcp, openai
     from bridge.approval import Answer, ApprovalRequest, Approve, Approver, Defer, Deny, Edit, terminal_approver
-    from bridge.elicitation import Elicit, Elicitation, ElicitationAnswer
+    from bridge.elicitation import Elicit, Elicitation, ElicitationAnswer, terminal_elicit
     from bridge.executor import Executor
     from bridge.policy import Policy, Rule, allow, ask, deny
     from bridge.results import Result
@@ -44,6 +44,7 @@ _HOME = {
     "Elicit": "elicitation",
     "Elicitation": "elicitation",
     "ElicitationAnswer": "elicitation",
+    "terminal_elicit": "elicitation",
     "Executor": "executor",
     "Policy": "policy",
     "Rule": "policy",
@@ -94,6 +95,7 @@ __all__ = [
     "mcp",
     "openai",
     "terminal_approver",
+    "terminal_elicit",
     "tool",
 ]
 

@@ -209,7 +209,8 @@ async def _run(
     told: screen.Screen,
 ) -> tuple[Result, list[Record]]:
     """The result, and the journal as it is before the executor closes: that ends a run that no store has."""
-    async with settings.executor(approver=approver, on_event=told.on_event) as executor:
+    elicit = None if approver is None else told.form()  # `--no-approver`: nobody is to be asked anything
+    async with settings.executor(approver=approver, elicit=elicit, on_event=told.on_event) as executor:
         told.warn(config.remarks(executor.catalog, settings))
         run = await executor.start(program, **options)
         return run.result if run.result is not None else run.paused_result(), list(run.journal.records)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from bridge.approval import Approver
+    from bridge.elicitation import Elicit
     from bridge.events import Event
     from bridge.executor import Executor
     from bridge.mcp import Server
@@ -63,7 +64,11 @@ class Configuration:
 
     @asynccontextmanager
     async def executor(
-        self, *, approver: Approver | None = None, on_event: Callable[[Event], None] | None = None
+        self,
+        *,
+        approver: Approver | None = None,
+        elicit: Elicit | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> AsyncGenerator[Executor]:
         """An open executor, with its sandbox."""
         from bridge.executor import Executor
@@ -72,7 +77,13 @@ class Configuration:
         sandbox = Sandbox(limits=self.limits, **self.sandbox)
         tools = [*self.functions, *self.servers]
         executor = Executor(
-            tools, policy=self.policy, approver=approver, sandbox=sandbox, on_event=on_event, store=self.store
+            tools,
+            policy=self.policy,
+            approver=approver,
+            elicit=elicit,
+            sandbox=sandbox,
+            on_event=on_event,
+            store=self.store,
         )
         sandbox.launch()  # V8 loads in its own process; nothing stands between this and entering
         async with sandbox, executor:

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 
 import anyio
 
@@ -20,6 +20,9 @@ from bridge.dialect import is_list, is_object
 from bridge.errors import CatalogError
 from bridge.schema import Checker
 from bridge.threads import in_thread
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 log: Final = logging.getLogger("sandbridge")
 Action = Literal["accept", "decline", "cancel"]
@@ -111,6 +114,21 @@ class ElicitationAnswer:
 Elicit = Callable[[Elicitation], Awaitable[ElicitationAnswer] | ElicitationAnswer]
 """Asks a person. Awaited where it is async; any other function is called in a thread, so that it may block. It is
 cancelled (or, in a thread, left alone) when the call ends or `Limits.expires_s` is over."""
+
+
+def terminal_elicit(console: Console | None = None, *, read: Callable[[], str] | None = None) -> Elicit:
+    """An `elicit` that asks the person at the terminal; see `bridge.form`.
+
+    Without a terminal everything is declined; at the end of input it is cancelled. Takes turns with
+    `terminal_approver`.
+
+    Args:
+        console: Where to write; standard error where there is none, so that piped output stays clean.
+        read: Returns the next line, an empty text at the end; standard input where there is none.
+    """
+    from bridge.form import Form  # rich loads only where somebody is asked
+
+    return Form(console, read)
 
 
 async def answered(elicit: Elicit, question: Elicitation) -> ElicitationAnswer:

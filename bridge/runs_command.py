@@ -201,7 +201,8 @@ def resume(
     settings = dataclasses.replace(settings, store=place.url)
 
     async def go_on() -> Result:
-        async with settings.executor(approver=approver, on_event=told.on_event) as executor:
+        elicit = None if approver is None else told.form()
+        async with settings.executor(approver=approver, elicit=elicit, on_event=told.on_event) as executor:
             told.warn(config.remarks(executor.catalog, settings))
             loaded = await _loaded(executor, row, wait=wait)
             if loaded.status == "paused":  # nothing was decided: ask here, and let expire what nobody answered

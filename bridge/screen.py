@@ -11,7 +11,7 @@ import shlex
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 import anyio
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from bridge.approval import ApprovalRequest, Approver, Verdict
+    from bridge.elicitation import Elicit, Elicitation
     from bridge.results import Result
 
 COMPLETED, FAILED, USAGE, PAUSED = 0, 1, 2, 3  # exit status
@@ -110,6 +111,21 @@ class Screen:
 
         return self.asking(terminal_approver(self.console))
 
+    def form(self) -> Elicit | None:
+        """What asks the person at the terminal for servers; None where nobody sits there."""
+        if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+            return None
+        from bridge.elicitation import ElicitationAnswer, terminal_elicit
+
+        ask = terminal_elicit(self.console)
+
+        async def elicit(question: Elicitation) -> ElicitationAnswer:
+            with self._aside():
+                answer = ask(question)
+                return answer if isinstance(answer, ElicitationAnswer) else await answer
+
+        return elicit
+
     def result(self, result: Result, *, as_json: bool, kept: str = "", options: str = "") -> int:
         """Print a result, say what it cost and what it waits for, and return the exit status.
 
@@ -137,16 +153,22 @@ class Screen:
         """The same approver, with no progress in its way."""
 
         async def ask(requests: list[ApprovalRequest]) -> Mapping[str, Verdict]:
-            self._asking += 1
-            self._draw()
-            try:
+            with self._aside():
                 answers = approver(requests)
                 return answers if isinstance(answers, Mapping) else await answers
-            finally:
-                self._asking -= 1
-                self._draw()
 
         return ask
+
+    @contextlib.contextmanager
+    def _aside(self) -> Generator[None]:
+        """No progress is shown as long as the block lasts."""
+        self._asking += 1
+        self._draw()
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            self._draw()
 
     def _draw(self) -> None:
         if self._status is None:

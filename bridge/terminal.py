@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
-from anyio import to_thread
+from anyio import lowlevel, to_thread
 from rich.console import Console
 
 from bridge.approval import ApprovalRequest, Approve, Defer, Deny, Edit, Verdict, canonical, digest, escape
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SHOWN_CHARACTERS: Final = 4_000  # about a screen and a half: what a person reads before the first key
 SHOWN_BEFORE: Final = 10  # lines of what the run did before
+_turn: lowlevel.RunVar[anyio.Lock] = lowlevel.RunVar("bridge.terminal")
 _POLL_S: Final = 0.1  # how long a cancelled question keeps its thread
 _NEWLINES: Final = re.compile("\r\n|[\n\r\u2028\u2029]")  # line ends of ECMA-262, so that numbers agree with V8's
 
@@ -98,21 +99,52 @@ def numbered(program: str, marked: Collection[int]) -> list[str]:
     return [f"{'>' if n in marked else ' '} {n:>{width}} | {escape(line)}" for n, line in enumerate(lines, 1)]
 
 
-class Prompt:
-    """The approver that `terminal_approver` returns. One question at a time, whatever number of runs share it."""
+class Terminal:
+    """Where a person reads and types. One question at a time, whatever number of runs and servers ask."""
 
     def __init__(self, console: Console | None, read: Callable[[], str] | None) -> None:
         self._console = console or Console(stderr=True)
         self._read = read
-        self._turn = anyio.Lock()
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody can read and type."""
+        terminal = bool(sys.stdin) and sys.stdin.isatty() and self._console.is_terminal  # a service may have no stdin
+        return self._read is not None or terminal
+
+    @staticmethod
+    def turn() -> anyio.Lock:
+        """To be held while a question is open: one lock for each event loop, as there is one person."""
+        try:
+            return _turn.get()
+        except LookupError:
+            _turn.set(lock := anyio.Lock())
+            return lock
+
+    async def line(self, question: str) -> str | None:
+        """What the person typed, or None at the end of input."""
+        self._console.print(question, end="", markup=False, highlight=False, emoji=False, soft_wrap=True)
+        gone = threading.Event()
+        read = self._read or (lambda: _typed(gone))
+        try:
+            return await to_thread.run_sync(read, abandon_on_cancel=True) or None
+        finally:
+            gone.set()
+
+    def write(self, line: str) -> None:
+        """A line, as it is: what others wrote has to be escaped before."""
+        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+class Prompt(Terminal):
+    """The approver that `terminal_approver` returns."""
 
     async def __call__(self, requests: list[ApprovalRequest]) -> Mapping[str, Verdict]:
         """Verdicts for all requests; what the person did not decide is deferred."""
         verdicts: dict[str, Verdict] = {request.call_id: Defer() for request in requests}
-        terminal = bool(sys.stdin) and sys.stdin.isatty() and self._console.is_terminal  # a service may have no stdin
-        if self._read is None and not terminal:
+        if not self.attended:
             return verdicts
-        async with self._turn:
+        async with self.turn():
             for group in groups(requests):
                 if not await self._decide(group, verdicts):
                     break
@@ -136,7 +168,7 @@ class Prompt:
         """Ask until a key decides; how many of the group, from its first, are decided. 0: leave the rest."""
         first, all_of_it = group[0], len(group)
         while True:
-            key = await self._line(_question(all_of_it, hidden))
+            key = await self.line(_question(all_of_it, hidden))
             match key.strip().lower() if key is not None else "q":
                 case "q":
                     return 0
@@ -146,7 +178,7 @@ class Prompt:
                 case "s":
                     self._show(listing(first), 0)
                 case "y" | "a" | "r" if hidden:
-                    self._write(f"{hidden:,} characters have not been shown: f shows them, and then you can approve")
+                    self.write(f"{hidden:,} characters have not been shown: f shows them, and then you can approve")
                 case "y":
                     verdicts[first.call_id] = Approve()
                     return 1
@@ -155,7 +187,7 @@ class Prompt:
                     verdicts.update({request.call_id: verdict for request in group})
                     return all_of_it
                 case "n" | "d" | "x" as refusing:
-                    reason = await self._line("reason, for the model (may be empty): ")
+                    reason = await self.line("reason, for the model (may be empty): ")
                     if reason is None:
                         return 0
                     denied = group if refusing == "d" else group[:1]
@@ -168,37 +200,24 @@ class Prompt:
                         verdicts[first.call_id] = edited
                         return 1
                 case other:
-                    self._write(f"no such key: {escape(other)!s}" if other else "nothing is decided by an empty line")
+                    self.write(f"no such key: {escape(other)!s}" if other else "nothing is decided by an empty line")
 
     async def _edit(self) -> Edit | None:
         """Arguments typed in place of those asked about; None where the person went back."""
         while True:
-            text = await self._line("arguments for this call, as JSON in one line (empty: back): ")
+            text = await self.line("arguments for this call, as JSON in one line (empty: back): ")
             if text is None or not text.strip():
                 return None
             try:
                 return Edit(json.loads(text, parse_constant=_no_json))
             except (ValueError, RecursionError) as error:
-                self._write(f"that is no JSON: {escape(str(error))}")
-
-    async def _line(self, question: str) -> str | None:
-        """What the person typed, or None at the end of input."""
-        self._console.print(question, end="", markup=False, highlight=False, emoji=False, soft_wrap=True)
-        gone = threading.Event()
-        read = self._read or (lambda: _typed(gone))
-        try:
-            return await to_thread.run_sync(read, abandon_on_cancel=True) or None
-        finally:
-            gone.set()
+                self.write(f"that is no JSON: {escape(str(error))}")
 
     def _show(self, lines: Sequence[str], hidden: int) -> None:
         for line in lines:
-            self._write(line)
+            self.write(line)
         if hidden:
-            self._write(f"... {hidden:,} more characters are NOT shown; f shows them")
-
-    def _write(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+            self.write(f"... {hidden:,} more characters are NOT shown; f shows them")
 
 
 def _question(many: int, hidden: int) -> str:
