@@ -37,6 +37,7 @@ SYSTEM: Final = (
     "something cannot be found out."
 )
 SEARCH_TOOL: Final = "search_tools"
+_NOT_MADE: Final = ("invalid", "denied", "unknown_tool", "expired", "not_started")  # outcomes of calls that no tool saw
 CALLED: Final = '"name":'  # stands in every call of every format, and in no reasoning
 _FOUND_AT_ONCE: Final = 5  # tools of one search, as vendors give
 _SEARCHES: Final = 3  # rounds: the question, then what a tool does, then its name
@@ -48,7 +49,7 @@ class Played:
 
     Attributes:
         requests: Each body with what the model wrote in answer.
-        made: Calls that reached a tool or were refused, in order.
+        made: Calls that reached a tool, in order.
         failed: How many of them failed. `unsafe`: calls failed in a run that the model was told had completed.
         programs, programs_failed: Sent, and those that did not complete.
         executed: The plan was carried out: the right calls, and the last program of each turn completed.
@@ -208,7 +209,7 @@ class Player:
         result = run.result
         assert result is not None, "everything is approved and nothing is client-owned, so no run pauses"
         failed = [row for row in result.calls if row.outcome not in ("completed", "answered")]
-        self.played.made += [Call(row.tool, row.arguments) for row in result.calls]
+        self.played.made += [Call(row.tool, row.arguments) for row in result.calls if row.outcome not in _NOT_MADE]
         self.played.failed += len(failed)
         if program:
             self._status = result.status

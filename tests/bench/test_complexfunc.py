@@ -104,6 +104,22 @@ def test_a_tool_is_called_by_the_name_that_programs_have_for_it() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("arm", ["direct-par", "prog-decl"])
+async def test_a_recorded_call_that_its_own_schema_does_not_take_is_made_all_the_same(
+    opened: Sandbox, arm: str
+) -> None:
+    raw = RAW | {
+        "output": [call("var1", "Find", {"query": 41.25}, []), call("var2", "Taxi", {"lat": 1, "time": "x"}, 1)]
+    }
+    spec = [each | {"query_parameters": dict(each["query_parameters"])} for each in SPEC]
+    spec[2]["query_parameters"]["time"] = {"type": "string", "description": "", "required": True, "enum": ["10:00"]}
+    task = task_of("t", raw, spec)
+    found = await play(task, ARMS[arm], scripted("oracle"), policy("full"), FORMATS["responses"], opened, seed=1)
+    assert found.executed
+    assert found.failed == 0
+
+
+@pytest.mark.anyio
 async def test_a_call_that_was_not_recorded_is_no_plan_executed(opened: Sandbox) -> None:
     task = task_of("t", RAW, SPEC)
     programs: Any = task.turns[0].programs.oracle

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, cast
 
@@ -229,9 +229,11 @@ def task_of(name: str, raw: dict[str, Any], spec: list[dict[str, Any]]) -> Task:
 def _tools(spec: list[dict[str, Any]], recorded: Recorded) -> list[Tool]:
     """All tools of the data; those of the task answer what was recorded, each recorded call once."""
     left: dict[str, list[Any]] = {}
+    given: dict[str, list[Mapping[str, Any]]] = {}
     for row in recorded.rows:
         call = Call(row["name"], recorded.resolved(row["arguments"], set(recorded.replies)))
         left.setdefault(call.key, []).append(row["response"])
+        given.setdefault(call.tool, []).append(call.arguments)
 
     def tool_of(each: dict[str, Any]) -> Tool:
         name = each["name"]
@@ -245,7 +247,7 @@ def _tools(spec: list[dict[str, Any]], recorded: Recorded) -> list[Tool]:
         return Tool(
             name=name,
             description=each["description"],
-            input_schema=_schema(each["query_parameters"]),
+            input_schema=_schema(each["query_parameters"], given.get(name, [])),
             handler=handler,
             annotations=Annotations(read_only=True),
         )
@@ -253,13 +255,16 @@ def _tools(spec: list[dict[str, Any]], recorded: Recorded) -> list[Tool]:
     return [tool_of(each) for each in spec]
 
 
-def _schema(parameters: dict[str, Any]) -> dict[str, Any]:
+def _schema(parameters: dict[str, Any], given: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A tool's schema. Where a recorded call does not fit it, the API took it all the same: that part is left open."""
     properties: dict[str, Any] = {}
     for name, about in parameters.items():
-        kind: dict[str, Any] = {"type": about["type"]}
+        values = [arguments[name] for arguments in given if name in arguments]
+        number = any(isinstance(value, (int, float)) for value in values)
+        kind: dict[str, Any] = {} if about["type"] == "string" and number else {"type": about["type"]}
         kind |= {"items": {}} if about["type"] == "array" else {}
         properties[name] = kind | {"description": about["description"]}
-        if about.get("enum"):
+        if about.get("enum") and all(value in about["enum"] for value in values):
             properties[name]["enum"] = about["enum"]
     required = [name for name, about in parameters.items() if about.get("required")]
     return {"type": "object", "properties": properties, "required": required}
