@@ -18,7 +18,7 @@ from bridge import ending
 from bridge.calls import CallState
 from bridge.clock import WallClock, now_ms
 from bridge.errors import BridgeError
-from bridge.gate import refusal
+from bridge.gate import read_only, refusal
 from bridge.journal import Decided, Delivered, Rested, Waved
 from bridge.made import Workers
 from bridge.replay import catch_up
@@ -297,7 +297,10 @@ class Driver:
     # ---- the program's end --------------------------------------------------------------------------------------
 
     def _close_down(self) -> None:
-        """The program has ended: what was never started never will be."""
+        """The program has ended: what was never started never will be.
+
+        What was sent before a crash and may be sent again is: it may have taken effect, and its end must be known.
+        """
         run, state = self._run, self._state
         run.left_behind = [
             call.number for call in state.calls.values() if call.stage != "done" or call.number not in state.heard
@@ -308,7 +311,10 @@ class Driver:
             run.remarks.append(Notice("unfired_timers", text))
         run.flights.queue.clear()
         for call in list(state.calls.values()):
-            if call.stage in ("made", "queued", "asked", "client"):
+            if call.stage == "queued" and call.started is not None:
+                if run.end is not None and run.end.by_program and not read_only(call.owner.tool):
+                    run.flights.queue.append(call)
+            elif call.stage in ("made", "queued", "asked", "client"):
                 text = "the program ended before this call was started"
                 run.add(refusal(call, "not_started", text, code="cancelled"))
 
@@ -316,6 +322,7 @@ class Driver:
         """Calls already sent: those that may change something are awaited, so that their end is known."""
         flights = self._run.flights
         flights.give_up_readers()
+        self.start_queued()
         while flights.flying:
             self._wake = anyio.Event()
             await self._wake.wait()  # each has a deadline of its own

@@ -63,8 +63,7 @@ class Flights:
             run.lose(error)
         finally:
             del self.flying[flight.call.number]
-            if run.end is None:
-                run.start_queued()
+            run.start_queued()
             run.wake()
 
     def give_up_readers(self) -> None:
