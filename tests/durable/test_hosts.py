@@ -90,6 +90,20 @@ async def test_an_idempotent_call_is_sent_again_with_the_same_key(opened: Sandbo
     assert [len(of_kind(store, run_id, kind)) for kind in (Sent, Again, CameBack)] == [2, 1, 1]
 
 
+async def test_an_idempotent_call_that_nobody_awaits_gets_an_end_though_the_program_had_ended(
+    opened: Sandbox, tools: Tools, store: Store
+) -> None:
+    run_id = await crashed(
+        opened, tools, store, "tools.again({n: 1}); tools.again({n: 2}); tools.echo({n: 3}); return 1"
+    )
+    async with Host(opened, tools.all(), store, ahead_s=HOUR) as host:
+        run = await host.executor.load(run_id)
+    assert run.result is not None
+    assert (run.result.status, run.result.value) == ("completed", 1)
+    assert [row.outcome for row in run.result.calls] == ["completed", "completed", "cancelled"]
+    assert [tools.effects.times(f"{run_id}.{number}") for number in (1, 2, 3)] == [2, 2, 1]
+
+
 async def test_a_completed_call_is_never_sent_again(opened: Sandbox, tools: Tools, store: Store) -> None:
     program = "const a = await tools.write({n: 1}); return [a, await tools.again({n: 2})]"
     run_id = await crashed(opened, tools, store, program, replies=(1,))
