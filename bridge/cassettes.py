@@ -92,7 +92,9 @@ def _stable(record: Record, *, clock: bool) -> Record:
     changes: dict[str, Any] = {}
     match record:
         case Began():
-            changes = {"at": 0.0, "run_id": RUN_ID, "reuse": ""} | ({"now_ms": CLOCK_MS} if clock else {})
+            tools = [msgspec.structs.replace(tool, identity=None) for tool in record.tools]  # paths of one machine
+            changes = {"at": 0.0, "run_id": RUN_ID, "reuse": "", "tools": tools}
+            changes |= {"now_ms": CLOCK_MS} if clock else {}
         case Delivered():
             changes = {"wall_s": 0.0} | ({"now_ms": CLOCK_MS} if clock else {})
         case CameBack():
@@ -100,7 +102,7 @@ def _stable(record: Record, *, clock: bool) -> Record:
         case Decided() | Judged():
             changes = {"at": 0.0, "expires_at": 0.0}
         case Redefined():
-            changes = {"expires_at": 0.0}
+            changes = {"expires_at": 0.0, "identity": None}
         case Rested():
             changes = {"at": 0.0, "wall_s": 0.0}
         case Ended():

@@ -17,8 +17,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import bridge
-from bridge import where
+from bridge import ApprovalRequest, Approve, where
 from bridge.cli import app
+from bridge.screen import Screen
 from bridge.store import Store
 
 ROOT = Path(bridge.__file__).parents[1]
@@ -181,6 +182,24 @@ def test_a_run_whose_process_is_killed_is_taken_over_decided_and_resumed_by_othe
     assert replayed.returncode == 0
     assert re.fullmatch(r"(\d) waves of \1 replayed: the same calls, timers and end\n", replayed.stderr)
     assert effects(folder) == ["crash", "order 1", "refund 1 5", "refund 2 6"]
+
+
+def test_resume_waits_until_the_lease_of_whoever_died_is_over_and_asks_the_person_at_the_terminal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = paused(ONE)
+    with sqlite3.connect(folder / "runs.db") as store:
+        store.execute(
+            "UPDATE sandbridge_runs SET status = 'running', lease_owner = 'gone', lease_until = ?", (time.time() + 1,)
+        )
+    store.close()
+
+    def person(requests: list[ApprovalRequest]) -> dict[str, Approve]:
+        return {request.id: Approve() for request in requests}
+
+    monkeypatch.setattr(Screen, "prompt", lambda _: person)
+    done = command("resume", run_id, "--wait")
+    assert (done.exit_code, done.stdout) == (0, "[sandbridge] completed; 1 call\n5 for 1\n")
 
 
 HOST = """
