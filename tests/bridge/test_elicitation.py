@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
+import mcp_types as types
 import pytest
 
 from bridge import Elicitation, ElicitationAnswer, Executor, ToolContext, mcp, tool
 from bridge.elicitation import answered
+from bridge.mcp.questions import Questions
+from bridge.tools import Tool
 from sandbox import Limits, Sandbox
 from tests.servers.asks import FORM, PAGE
 
@@ -142,7 +145,11 @@ async def test_a_call_is_not_sent_again_where_the_person_declines_the_page(share
 async def test_what_no_person_can_answer_is_not_asked(shared: Shared, name: str) -> None:
     heard, elicit = saying(ElicitationAnswer.accept())
     shared.person.elicit = elicit
-    await shared.executor.run(f"return await tools.asks.{name}({{}})")
+    result = await shared.executor.run(f"return (await tools.asks.{name}({{}})).said")
+    if shared.server.revision == "2025-11-25":
+        assert result.value == [{"error": -32602}]  # and not -32601, as if it were never to ask
+    else:
+        assert result.error is not None
     assert (await value(shared.executor, "return await tools.asks.echo({n: 1})"))["said"]["arguments"] == {"n": 1}
     assert heard == []
 
@@ -333,6 +340,28 @@ async def test_a_question_is_taken_back_when_its_call_ends(shared: Shared) -> No
             tasks.cancel_scope.cancel()
         await gone.wait()
     assert (await value(shared.executor, "return await tools.asks.echo({n: 1})"))["said"]["arguments"] == {"n": 1}
+
+
+async def test_a_question_is_taken_back_by_itself_where_its_server_forgets_it() -> None:
+    asked, gone = anyio.Event(), anyio.Event()
+
+    async def elicit(question: Elicitation) -> ElicitationAnswer:
+        asked.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            gone.set()
+        raise AssertionError("unreachable")
+
+    questions = Questions("asks", elicit, print, in_turn=False)
+    params = types.ElicitRequestFormParams(message="Really?", requested_schema=FORM)
+    context = ToolContext(run_id="r", call_id="r.1", idempotency_key="r.1")
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            async with questions.during(Tool(name="confirm", server="asks"), context, modern=False) as call:
+                tasks.start_soon(questions.ask, params, call)
+                await asked.wait()
+            await gone.wait()
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
