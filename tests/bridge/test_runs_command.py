@@ -242,7 +242,8 @@ def test_a_run_that_is_held_by_a_process_which_is_killed_is_approved_and_resumed
 
 
 def test_a_pause_says_where_the_run_is_kept_and_the_next_commands(folder: Path) -> None:
-    program = "await Promise.all([tools.refund({number: 1, amount: 5}), tools.person({}), tools.refund({number: 2})])"
+    refund = "tools.refund({number: 1, amount: 5})"
+    program = f"await Promise.all([{refund}, tools.person({{}}), {refund}])"
     done = command("run", "p.js", "--store", "sqlite:///other.db", program=program)
     with Store("sqlite:///other.db") as store:
         [row] = store.runs()
