@@ -112,8 +112,9 @@ class Keeper:
         self._runs: dict[str, Run] = {}
 
     async def blocking(self, work: Callable[[], T]) -> T:
-        """Work of the store in a thread."""
-        return await anyio.to_thread.run_sync(work)
+        """Work of the store in a thread. Who is cancelled meanwhile learns of it after: what is written is known then."""
+        with anyio.CancelScope(shield=True):
+            return await anyio.to_thread.run_sync(work)
 
     async def open(self) -> None:
         """Connect to the store, if there is one. `ConfigurationError`: it cannot be used."""

@@ -363,6 +363,8 @@ class Run:
         if self.end is None:
             self.end = ending.crashed(str(self.fault)) if self.fault is not None else ending.cancelled()
         try:
+            if self.fault is None:
+                await self._around.keeper.retake(self)  # it may have been cancelled just when it was given back
             if self.fault is None or self.journal.sink is None:
                 for call in state.calls.values():
                     if call.stage != "done":
