@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import anyio.lowlevel
 import msgspec
 import pytest
@@ -426,6 +427,30 @@ async def test_a_paused_run_that_is_cancelled_is_finished_everywhere(
             assert host.executor._roster.runs == {}
             assert of_kind(store, run.id, Ended)[0].status == "cancelled"
         assert fold(decode(store.read(run.id))).ended is not None
+
+
+@pytest.mark.parametrize("during", ["append", "release"])
+async def test_a_run_that_is_cancelled_during_a_write_is_finished_everywhere(
+    opened: Sandbox, tools: Tools, store: Store, during: str
+) -> None:
+    async with Host(opened, tools.all(), store) as host, anyio.create_task_group() as tasks:
+        assert host.store is not None
+
+        def cancel(operation: str) -> None:
+            if operation == during:
+                assert host.store is not None
+                host.store.after = lambda operation: None
+                [run] = host.executor._roster.runs.values()
+                anyio.from_thread.run_sync(tasks.start_soon, run.cancel)
+                anyio.from_thread.run(anyio.lowlevel.checkpoint)  # its driver is told
+
+        host.store.after = cancel
+        run = await host.executor.start(TWO)
+        with anyio.fail_after(30):
+            while run.status != "finished":
+                await run.journal.change()
+    assert run.result is not None
+    assert (run.result.status, store.row(run.id).status) == ("cancelled", "cancelled")
 
 
 async def test_a_verdict_that_comes_too_late_does_not_keep_the_run_from_going_on(
