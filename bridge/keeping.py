@@ -112,9 +112,10 @@ class Keeper:
         self._runs: dict[str, Run] = {}
 
     async def blocking(self, work: Callable[[], T]) -> T:
-        """Work of the store in a thread. Who is cancelled meanwhile learns of it after: what is written is known then."""
+        """Work of the store in a thread. A cancellation waits until what was written is known."""
         with anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(work)
+        raise AssertionError("nobody cancels this scope itself")
 
     async def open(self) -> None:
         """Connect to the store, if there is one. `ConfigurationError`: it cannot be used."""
