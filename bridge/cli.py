@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar, cast
 
 import typer
 
@@ -284,7 +284,7 @@ def _program(file: str) -> str:
 def _inputs(given: list[str], file: Path | None) -> Any:
     values: Any = None
     if file is not None:
-        values = _loaded(lambda: json.loads(file.read_bytes(), parse_constant=_no_json), str(file), "--inputs")
+        values = _loaded(lambda: json.loads(file.read_bytes(), parse_constant=working.no_json), str(file), "--inputs")
     for each in given:
         name, sign, text = each.partition("=")
         if not sign or not name:
@@ -292,7 +292,7 @@ def _inputs(given: list[str], file: Path | None) -> Any:
         if values is not None and not isinstance(values, dict):
             raise ConfigurationError(f"--input {each}: {file} holds no object that it could be added to")
         try:
-            values = {**cast("dict[str, Any]", values or {}), name: json.loads(text, parse_constant=_no_json)}
+            values = {**cast("dict[str, Any]", values or {}), name: json.loads(text, parse_constant=working.no_json)}
         except (ValueError, RecursionError):
             hint = f"a text needs its quotes: '{name}=\"...\"'"
             raise ConfigurationError(f"--input {each}: {text!r} is no JSON; {hint}") from None
@@ -308,10 +308,6 @@ def _loaded(read: Callable[[], T], file: str, what: str) -> T:
         raise ConfigurationError(f"{what}: {file} is not UTF-8 text (byte {error.start:,})") from None
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{what}: {file} is no JSON: {error}") from None
-
-
-def _no_json(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def main() -> None:

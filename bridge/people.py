@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from bridge import ending, verdicts
+from bridge import ending, open_calls, verdicts
 from bridge.approval import Answer, ApprovalRequest, Approve, Approver, Defer, Deny, Edit, Verdict, validate
 from bridge.calls import CallState
 from bridge.errors import StateError, ToolError
@@ -214,5 +214,5 @@ class People:
     def _request(self, call: CallState) -> ApprovalRequest:
         before = tuple(ending.brief(done) for done in self._run.state.calls.values() if done.stage == "done")
         return self._run.gate.request(
-            call, run_id=self._run.id, program=self._run.state.began.program, before=before[-verdicts.SHOWN_BEFORE :]
+            call, run_id=self._run.id, program=self._run.state.began.program, before=before[-open_calls.SHOWN_BEFORE :]
         )

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import anyio
 import typer
@@ -217,8 +217,7 @@ def resume(
             return loaded.result if loaded.result is not None else loaded.paused_result()
 
     result = working.work(go_on, told.progress)
-    words = _options(store, config_file, mcp)
-    return told.result(result, as_json=as_json, kept=place.shown, options=words)
+    return told.result(result, as_json=as_json, kept=place.shown, options=_options(store, config_file, mcp))
 
 
 async def _loaded(executor: Executor, row: RunRow, *, wait: bool) -> Run:
@@ -329,8 +328,7 @@ def export(
         if file.exists() and not force:
             raise ConfigurationError(f"{file} exists: give another name, or --force")
         cassettes.write(file, lines)
-    told = screen.Screen()
-    told.say(f"{screen.plural(len(lines), 'record')}, {screen.plural(secrets, 'secret')} redacted")
+    screen.Screen().say(f"{screen.plural(len(lines), 'record')}, {screen.plural(secrets, 'secret')} redacted")
     return COMPLETED
 
 
@@ -380,14 +378,10 @@ def _options(store: str | None, config_file: Path | None, mcp: list[Path] | None
 def _value(text: str) -> Any:
     given = sys.stdin.read() if text == "-" else text
     try:
-        return json.loads(given, parse_constant=_no_json)
+        return json.loads(given, parse_constant=working.no_json)
     except (ValueError, RecursionError) as error:
         hint = "a text needs its quotes: '\"...\"'"
         raise ConfigurationError(f"{given.strip()[:60]!r} is no JSON ({error}); {hint}") from None
-
-
-def _no_json(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _seconds(age: str) -> float:

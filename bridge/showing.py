@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bridge import ending, verdicts
+from bridge import ending, open_calls
 from bridge.approval import canonical
 from bridge.journal import Judged, Loaded, Record
 from bridge.screen import plural, table
@@ -138,10 +138,10 @@ def _waiting(state: RunState, now: float) -> list[Line]:
     from bridge.terminal import describe
 
     lines: list[Line] = []
-    for request in verdicts.requests(state):
+    for request in open_calls.requests(state):
         lines += [("", ""), (f"call {request.id} waits for a verdict, {_until(request.expires_at, now)}:", "bold")]
         lines += [(f"  {each}", "") for each in describe([request])]
-    for call in verdicts.pending(state):
+    for call in open_calls.pending(state):
         text = f"call {call.id} waits for the answer of an application, {_until(call.expires_at, now)}:"
         lines += [("", ""), (text, "bold"), (f"  call of {call.tool}", "")]
         lines += [(f"  {each}", "") for each in _lines(json.dumps(call.arguments, ensure_ascii=False, indent=2))]
@@ -172,8 +172,8 @@ def data(records: Sequence[Record], row: RunRow | None) -> dict[str, Any]:
             for record in records
             if isinstance(record, Judged)
         ],
-        "approvals": [msgspec.to_builtins(request) for request in verdicts.requests(state)],
-        "pending": [msgspec.to_builtins(call) for call in verdicts.pending(state)],
+        "approvals": [msgspec.to_builtins(request) for request in open_calls.requests(state)],
+        "pending": [msgspec.to_builtins(call) for call in open_calls.pending(state)],
         "emitted": list(state.output.emitted),
         "logs": [msgspec.to_builtins(line) for line in state.output.logs],
         "result": json.loads(ending.result(state).to_json()) if ended is not None else None,

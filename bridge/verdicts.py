@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge import ending, replies
+from bridge import ending, open_calls, replies
 from bridge.approval import (
     Answer,
     ApprovalRequest,
@@ -30,7 +30,6 @@ from bridge.approval import (
     Grants,
     Verdict,
     canonical,
-    digest,
 )
 from bridge.calls import CallState
 from bridge.errors import StateError, ToolError
@@ -40,13 +39,11 @@ from bridge.keeping import waiting_rows
 from bridge.loading import binding
 from bridge.results import PendingCall
 from bridge.state import RunState, fold
-from bridge.tools import Annotations
 
 if TYPE_CHECKING:
     from bridge.store import Lease, RunRow, RunStatus, Store
 
 LEASE_S: Final = 10.0  # a verdict takes milliseconds; who dies in between holds the run up for no longer
-SHOWN_BEFORE: Final = 50  # earlier calls that an approval request lists
 COVERED: Final = "covered by a grant"
 
 
@@ -72,56 +69,10 @@ def waiting(store: Store, run_id: str | None = None, *, limit: int = 1000) -> li
     rows = [store.row(run_id)] if run_id is not None else store.runs("paused", limit=limit)
     states = [fold(decode(store.read(row.id))) for row in rows if row.status == "paused"]
     return [
-        WaitingRun(run_id=state.id, approvals=tuple(requests(state)), pending=tuple(pending(state))) for state in states
-    ]
-
-
-def requests(state: RunState) -> list[ApprovalRequest]:
-    """What a person is asked about a run that was read from its journal, in call order."""
-    done = tuple(ending.brief(call) for call in state.calls.values() if call.stage == "done")
-    found: list[ApprovalRequest] = []
-    for call in state.waiting.values():
-        if call.stage != "asked":
-            continue
-        known = binding(state, call)
-        of_server = known is not None and known[1] is not None
-        found.append(
-            ApprovalRequest(
-                call_id=call.id,
-                run_id=state.id,
-                tool=call.tool,
-                title=None,
-                description="",
-                server=call.tool.partition("/")[0] if of_server else None,
-                arguments=call.checked,
-                arguments_digest=digest(call.checked),
-                program=state.began.program,
-                line=call.line,
-                reason=call.reason,
-                definition_digest=known[0] if known is not None else "",
-                server_identity=known[1] if known is not None else None,
-                before=done[-SHOWN_BEFORE:],
-                expires_at=call.expires_at,
-                annotations=Annotations(),
-                definition_changed=call.definition_changed,
-            )
+        WaitingRun(
+            run_id=state.id, approvals=tuple(open_calls.requests(state)), pending=tuple(open_calls.pending(state))
         )
-    return found
-
-
-def pending(state: RunState) -> list[PendingCall]:
-    """Client-owned calls that wait for the application, in call order."""
-    return [
-        PendingCall(
-            id=call.id,
-            run_id=state.id,
-            tool=call.tool,
-            arguments=call.executed,
-            line=call.line or None,
-            expires_at=call.expires_at,
-        )
-        for call in state.waiting.values()
-        if call.stage == "client"
+        for state in states
     ]
 
 

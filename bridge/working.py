@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import anyio
 import typer
@@ -26,7 +26,7 @@ _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(s
 
 T = TypeVar("T")
 
-__all__ = ["COMPLETED", "FAILED", "PAUSED", "USAGE", "Ended", "chosen", "rules", "work"]
+__all__ = ["COMPLETED", "FAILED", "PAUSED", "USAGE", "Ended", "chosen", "no_json", "rules", "work"]
 
 ConfigOption = Annotated[
     Path | None,
@@ -66,6 +66,11 @@ def rules(allow: list[str] | None, ask: list[str] | None, deny: list[str] | None
     """The rules of the command line."""
     given: dict[Kind, list[str] | None] = {"allow": allow, "ask": ask, "deny": deny}
     return [(kind, pattern) for kind, patterns in given.items() for pattern in patterns or ()]
+
+
+def no_json(name: str) -> NoReturn:
+    """For `json.loads(parse_constant=)`: NaN and infinities are no JSON."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def work(work: Callable[[], Awaitable[T]], beside: Callable[[], Coroutine[Any, Any, None]] | None = None) -> T:
