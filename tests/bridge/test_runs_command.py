@@ -425,8 +425,11 @@ def test_a_denial_can_end_the_run(folder: Path) -> None:
     assert effects(folder) == ["order 1"]
 
 
-def test_a_call_that_nobody_answered_in_time_expires_when_the_run_is_resumed(folder: Path) -> None:
-    run_id = paused(ONE, "--limit", "expires_s=0.001")
+def test_a_call_that_nobody_answered_in_time_expires_when_the_run_is_resumed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, clock = paused(ONE, "--limit", "expires_s=60"), time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 61)
     listed = command("runs").stdout.split("\n")[1]
     assert re.split(r"  +", listed)[1] == "paused (expired)"
     late = command("approve", run_id, "1")
