@@ -124,7 +124,7 @@ class Driver:
             if seat.stale:
                 await seat.leave()
             if seat.worker is None:
-                wave = await catch_up(self._sandbox, await seat.take(), state)
+                wave = await self._caught_up()
             else:
                 delivery = state.deliveries[-1]
                 wave = await self._sandbox.deliver(seat.worker, delivery.now_ms, state.replies(delivery))
@@ -136,6 +136,28 @@ class Driver:
                 return None
             log.warning("run %s: its worker was ended from outside; a new one goes on", run.id)
         return None
+
+    async def _caught_up(self) -> Wave | None:
+        """The wave of a fresh worker where the journal ends. Only its last step counts against `wall_s`: the rest was."""
+        run, state, worker = self._run, self._state, await self._run.seat.take()
+        recorded = len(state.deliveries)
+        if not recorded:
+            return await catch_up(self._sandbox, worker, state)
+
+        def seen(number: int, wave: Wave) -> bool:
+            if number == recorded - 1:
+                self.clock.run()
+            return True
+
+        self.clock.stop()
+        try:
+            with anyio.fail_after(run.limits.wall_s):
+                return await catch_up(self._sandbox, worker, state, seen)
+        except TimeoutError:
+            self.exceeded("wall_s", f"the replay of the run took more than {run.limits.wall_s:g} s")
+            return None
+        finally:
+            self.clock.run()
 
     def _take(self, wave: Wave) -> None:
         """Take in what a wave brought."""
@@ -242,16 +264,17 @@ class Driver:
         run.add(Rested(time.time(), self.clock.total_s))
         await run.give_back()
         run.status = "paused"
-        self._sandbox.paused += 1
+        self._sandbox.resting[self] = self.lie_down
         self._bed_at = min(self._bed_at, anyio.current_time() + self._hibernate_after_s)
         run.journal.changed()
 
     def _sleeps(self) -> bool:
-        """Whether a paused run is to give its worker back now: after a while, or where paused ones hold many."""
-        if self._run.status != "paused":
-            return False
-        crowded = self._sandbox.paused > self._sandbox.max_waiting // 2
-        return crowded or self._bed_at <= anyio.current_time()
+        """Whether a paused run is to give its worker back now: after a while, or to somebody who waits for one."""
+        return self._run.status == "paused" and self._bed_at <= anyio.current_time()
+
+    def gets_up(self) -> None:
+        """The run is not paused any more, or its worker is gone."""
+        self._sandbox.resting.pop(self, None)
 
     def lie_down(self) -> None:
         """Give the worker back as soon as the run is paused."""

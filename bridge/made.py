@@ -5,7 +5,7 @@ So a run of a model's own calls is a run like any other: one wave, the same gate
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -26,8 +26,7 @@ class AnyWorker(Protocol):
 class Workers(Protocol):
     """What a run asks of a sandbox."""
 
-    paused: int
-    max_waiting: int
+    resting: dict[object, Callable[[], None]]
 
     def worker(self) -> AbstractAsyncContextManager[Any]: ...
     async def start(self, worker: Any, start: Start, limits: Limits) -> Wave | None: ...
@@ -56,8 +55,7 @@ class Made:
     """One wave of calls, as a sandbox."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self.paused = 0
-        self.max_waiting = 1 << 30  # no process waits
+        self.resting: dict[object, Callable[[], None]] = {}
         self._calls = list(calls)
 
     @asynccontextmanager

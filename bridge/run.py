@@ -307,7 +307,7 @@ class Run:
             with anyio.CancelScope(shield=True):
                 await self.seat.leave()
                 if self.status == "paused":
-                    around.sandbox.paused -= 1
+                    self._driver.gets_up()
                 cancelled, wall_s = self._driver.scope.cancel_called, self._driver.clock.spent_s
                 self._driver, self.state.wall_s = None, wall_s
                 if self.over or cancelled:
@@ -354,7 +354,7 @@ class Run:
         if self.status == "paused":
             self.status = "running"
             if self._driver is not None:
-                self._around.sandbox.paused -= 1
+                self._driver.gets_up()
         self.wake()
 
     async def _finish(self) -> None:

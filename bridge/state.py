@@ -188,9 +188,7 @@ class RunState:
         self.changed = frozenset(record.changed)
         if record.engine not in self.engines:
             self.engines.append(record.engine)
-            text = (
-                "the run went on with another build of engine, flags or realm than it began on: waves are compared"
-            )
+            text = "the run went on with another build of engine, flags or realm than it began on: waves are compared"
             self.output.notices.append(Notice("engine_changed", text))
 
     def _ended(self, record: Ended) -> None:

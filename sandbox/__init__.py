@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         RemoteProtocolError,
         SandboxClosed,
         SandboxError,
-        TooManyPaused,
         WallMissing,
     )
     from sandbox.jail import WALLS
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 _HOME = {  # module -> the public names that it holds
     "errors": "EngineUnavailable LocalProtocolError ProtocolError RemoteProtocolError "
-    "SandboxClosed SandboxError TooManyPaused WallMissing",
+    "SandboxClosed SandboxError WallMissing",
     "limits": "LimitName Limits Usage",
     "messages": "Call FailureCode Fired Image Log Notice Rejected "
     "Reply Resolved Returned Start Threw Timer ToolName Wave",
@@ -89,7 +88,6 @@ __all__ = [
     "Start",
     "Threw",
     "Timer",
-    "TooManyPaused",
     "ToolName",
     "Usage",
     "WallMissing",

@@ -4,7 +4,6 @@
     ├── EngineUnavailable        V8 cannot be loaded or does not pass its self-check (operator)
     ├── WallMissing              a wall named in `require=` does not stand (operator)
     ├── SandboxClosed            the sandbox was closed, or is not open yet (developer)
-    ├── TooManyPaused            paused runs alone fill the worker bound (developer)
     └── ProtocolError
         ├── LocalProtocolError   we asked for what the state table forbids (a bug on this side)
         └── RemoteProtocolError  the worker sent what no honest worker sends: it is killed
@@ -27,10 +26,6 @@ class WallMissing(SandboxError):
 
 class SandboxClosed(SandboxError):
     """The sandbox is not open: it was never entered, or it has been left."""
-
-
-class TooManyPaused(SandboxError):
-    """Paused runs hold every worker that memory allows; answer or cancel some, or raise the bound."""
 
 
 class ProtocolError(SandboxError):

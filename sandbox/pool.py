@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Self
 
@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from sandbox import jail
-from sandbox.errors import EngineUnavailable, SandboxClosed, TooManyPaused
+from sandbox.errors import EngineUnavailable, SandboxClosed
 from sandbox.limits import Limits, MiB
 from sandbox.messages import Reply, Settings, Start, Wave
 from sandbox.origin import CAN_FORK, Origin, Spawner, Zygote, ZygoteLost
@@ -91,7 +91,8 @@ class Sandbox:
         self._computing: set[Worker] = set()
         self._last_step = 0.0
         self._tasks: TaskGroup | None = None
-        self.paused = 0  # workers whose run waits for people or the application only; the executor counts them
+        # Workers whose run waits for people or the application only, oldest first, and how each is asked to go.
+        self.resting: dict[object, Callable[[], None]] = {}
 
     def launch(self) -> None:
         """Start the zygote's process now, so that V8 loads while the caller does other work before entering."""
@@ -123,18 +124,12 @@ class Sandbox:
     async def worker(self) -> AsyncGenerator[Worker]:
         """A fresh worker for one program; it is killed and reaped afterwards, however the block is left.
 
-        Waits when `max_waiting` workers exist.
-
-        Raises:
-            TooManyPaused: Paused runs alone fill that bound.
+        Waits when `max_waiting` workers exist, and asks the one that has rested longest to go.
         """
         if self._tasks is None:
             raise SandboxClosed("enter the sandbox first: `async with Sandbox() as sandbox`")
-        if self.paused >= self.max_waiting:
-            raise TooManyPaused(
-                f"too many paused runs: {self.paused} of them hold every worker (max_waiting={self.max_waiting}); "
-                "answer or cancel some"
-            )
+        if not self._places.value and self.resting:
+            self.resting.pop(next(iter(self.resting)))()
         async with self._places:
             worker = await self._spare() or await self._make()
             if len(self._spares) < self._spare_count:

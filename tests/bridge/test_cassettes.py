@@ -417,7 +417,7 @@ async def test_a_run_that_pauses_is_no_recording(file: Path, library: Library, o
     assert str(refused.value) == (
         "the run paused, and a cassette holds finished runs: give the executor an approver (send)"
     )
-    assert (there(file), opened.paused) == (False, 0)
+    assert (there(file), len(opened.resting)) == (False, 0)
 
 
 # ---- for test frameworks -------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ async def test_a_sleeping_run_has_no_worker_and_goes_on_in_a_new_one(make: Make,
     async with make(hibernate_after_s=0) as executor:
         run = await paused_on_write(executor)
         await fast_asleep(run)
-        assert opened.paused == 0
+        assert not opened.resting
         await run.resume({run.approvals[0].id: Approve()})
         await run.resume({run.pending[0].id: None})
     assert run.result is not None

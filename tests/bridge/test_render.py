@@ -185,8 +185,10 @@ def test_a_failure_shows_the_line_a_caret_the_calls_and_what_to_do() -> None:
         f"{LABEL} hint: tools.nothing returned null",
         f"{LABEL} calls so far, in order; what ran is not undone, so do not repeat its effects:",
         "  1. tools.nothing({}) -> null",
-        f'{LABEL} 1 completed call can be reused: a corrected program run with reuse "h" gets the same replies for '
-        "the same calls, which are not executed again",
+        (
+            f'{LABEL} 1 completed call can be reused: a corrected program run with reuse "h" gets the same replies for '
+            "the same calls, which are not executed again"
+        ),
         f"{LABEL} output before the failure:",
         "so far",
     ]

@@ -62,11 +62,11 @@ async def test_a_run_that_nobody_approves_pauses_and_says_what_it_waits_for(tool
         assert (row.outcome, row.decision, row.started) == ("waiting", "ask", None)
         assert result.text.splitlines()[0] == "[sandbridge] paused; 1 call (1 waiting)"
         assert tools.reached == []
-        assert opened.paused == 1
+        assert len(opened.resting) == 1
         run = await executor.resume(result.run_id, {request.id: Approve()})
         assert run.result is not None
         assert run.result.value == {"wrote": {"n": 1}}
-    assert opened.paused == 0
+    assert not opened.resting
 
 
 async def test_a_run_left_paused_ends_with_its_executor(tools: Tools, opened: Sandbox) -> None:
@@ -74,7 +74,7 @@ async def test_a_run_left_paused_ends_with_its_executor(tools: Tools, opened: Sa
         run = await executor.start(ONE)
         assert (run.status, repr(run)) == ("paused", f"<Run {run.id} paused, 1 calls>")
     assert run.result is not None
-    assert (run.status, run.result.status, opened.paused) == ("finished", "cancelled", 0)
+    assert (run.status, run.result.status, len(opened.resting)) == ("finished", "cancelled", 0)
 
 
 async def test_the_wall_clock_stands_while_people_are_waited_for(tools: Tools, opened: Sandbox) -> None:
@@ -99,7 +99,7 @@ async def test_an_answer_that_never_comes_expires_and_the_run_goes_on(tools: Too
         assert run.result.calls[0].outcome == "expired"
         with pytest.raises(StateError, match=r"^run [0-9a-f]+ is finished: only a paused run can be resumed$"):
             await run.resume({})
-    assert opened.paused == 0
+    assert not opened.resting
 
 
 async def test_the_calls_of_a_wave_that_need_nobody_do_not_wait(tools: Tools, opened: Sandbox) -> None:

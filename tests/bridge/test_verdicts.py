@@ -171,7 +171,7 @@ async def test_a_verdict_from_outside_is_found_by_the_process_that_holds_the_run
         assert run.result.value == value
         written = [record for record in decode(store.read(run.id)) if isinstance(record, Judged)]
         assert written == [record for record in run.journal.records if isinstance(record, Judged)]
-    assert opened.paused == 0
+    assert not opened.resting
 
 
 @pytest.mark.parametrize("live", [False, True], ids=["loaded", "held"])

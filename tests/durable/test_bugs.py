@@ -185,7 +185,7 @@ async def test_a_pause_of_thirty_days_holds_no_process(opened: Sandbox, tools: T
         run = await host.executor.start("return await tools.gated({n: 1})")
         while run.seat.worker is not None:
             await anyio.lowlevel.checkpoint()
-        assert opened.paused == 0
+        assert not opened.resting
         [row] = store.runs("paused")
         assert (row.lease_owner, round((row.expires_at or 0) - row.created)) == (None, month)
 

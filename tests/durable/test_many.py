@@ -41,7 +41,7 @@ async def test_sleeping_runs_are_little_more_than_their_journals(opened: Sandbox
         finally:
             tracemalloc.stop()
         assert (after - before) / len(runs) < EACH_BYTES
-        while opened.paused:  # the last one goes to sleep
+        while opened.resting:  # the last one goes to sleep
             await anyio.lowlevel.checkpoint()
 
 
