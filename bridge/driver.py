@@ -138,7 +138,7 @@ class Driver:
         return None
 
     async def _caught_up(self) -> Wave | None:
-        """The wave of a fresh worker where the journal ends. Only its last step counts against `wall_s`: the rest was."""
+        """The wave of a fresh worker where the journal ends. Only its last step counts against `wall_s` anew."""
         run, state, worker = self._run, self._state, await self._run.seat.take()
         recorded = len(state.deliveries)
         if not recorded:

@@ -26,8 +26,9 @@ from bridge.loading import is_at_rest, regrant, taken_over
 from bridge.made import Made
 from bridge.offer import Offer
 from bridge.reuse import Reuse
-from bridge.run import Run, Surroundings
+from bridge.run import Run
 from bridge.state import RunState, fold
+from bridge.surroundings import Surroundings
 from bridge.tools import Caller
 from bridge.tracing import trace
 from sandbox import Call, Limits, Notice, Sandbox

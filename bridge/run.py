@@ -8,59 +8,32 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
 from bridge import ending, events
-from bridge.approval import ApprovalRequest, Approver
+from bridge.approval import ApprovalRequest
 from bridge.calls import CallState
 from bridge.driver import Driver
 from bridge.errors import BridgeError, StateError
 from bridge.flights import Flights
-from bridge.gate import Gate, bind, read_only, refusal
+from bridge.gate import bind, read_only, refusal
 from bridge.journal import CameBack, Delivered, Ended, Journal, Record
-from bridge.keeping import Keeper
 from bridge.loading import regrant, settled
-from bridge.made import Workers
 from bridge.people import People
 from bridge.results import PendingCall, Status
 from bridge.reuse import Reuse
 from bridge.seat import Seat
 from bridge.state import RunState
-from bridge.tools import Entry, Tool
-from bridge.tracing import Trace
+from bridge.surroundings import Surroundings
 from sandbox import Notice
 
 if TYPE_CHECKING:
     from bridge.results import Result
 
 log: Final = logging.getLogger("sandbridge")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What a run needs of its executor, and no journal holds.
-
-    Attributes:
-        live: The definition of a tool as its owner has it now; None where it is gone.
-        spawn: Has `Run.drive` called in a task of its own.
-        over: Told once, when the run is finished.
-        hibernate_after_s: Seconds after which a paused run gives its worker back.
-    """
-
-    sandbox: Workers
-    gate: Gate
-    approver: Approver | None
-    context: Any
-    live: Callable[[Entry], Tool | None]
-    spawn: Callable[[Run], None]
-    over: Callable[[Run], None]
-    keeper: Keeper
-    hibernate_after_s: float
-    trace: Trace | None = None
 
 
 class Run:
