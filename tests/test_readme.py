@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -44,3 +45,38 @@ def test_every_file_that_the_readme_names_exists() -> None:
     assert names >= {"examples/approve.py", "benchmarks/speed.py", ".ci/run"}
     missing = [name for name in names if not (ROOT / name).exists()]
     assert missing == []
+
+
+def test_the_story_of_three_processes_is_what_its_example_prints() -> None:
+    done = subprocess.run(
+        [sys.executable, "examples/durable.py"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert f"```text\n{done.stdout}```" in README
+
+
+def test_every_name_in_the_pieces_of_python_is_there() -> None:
+    from bridge import Executor, Run, anthropic, openai
+
+    for block in blocks("python"):
+        compile(block, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for owner, names in (
+        (Executor, "run start load with_tools"),
+        (Run, "resume dump"),
+        (anthropic, "run local"),
+        (openai, "run local chat"),
+    ):
+        assert [name for name in names.split() if not hasattr(owner, name)] == []
+
+
+def test_every_command_in_the_table_is_there() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "bridge.cli", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    table = README.split("## Commands")[1].split("Exit status")[0]
+    named = {
+        name
+        for cell in re.findall(r"^\| (`[^|]*(?:\\\|[^|]*)*) \|", table, re.MULTILINE)
+        for name in re.findall(r"(?:sandbridge |`, `|\\\|)([a-z]+)", cell)
+    }
+    assert named >= {"run", "approve", "deny", "show", "report", "prune", "serve", "bench"}
+    assert [name for name in named if not re.search(rf"^[ │]*{name}\b", shown, re.MULTILINE)] == []
