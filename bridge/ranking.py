@@ -3,6 +3,9 @@
 The index is SQLite's FTS5 in memory: bm25 over stemmed words, with columns weighted by how much they say of a tool. A
 Python whose SQLite lacks FTS5 counts words itself, and `Index.warnings` says so. The words of a question are
 alternatives; none is required. Nothing of a question is read as a query language: it is cut into words first.
+
+Two kinds of tools stand before all others, whatever the index says: those that the question names (`naming.py`), then
+those whose names have every word of it.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ import math
 import sqlite3
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from bridge.dialect import Document, children, is_object, listed, mapped
 from bridge.names import identifier
-from bridge.words import Spelling, asked, stem, synonyms, words
+from bridge.naming import Names
+from bridge.words import Spelling, asked, parts, stem, synonyms, telling, words
 
 if TYPE_CHECKING:
     from bridge.tools import Entry
@@ -31,6 +35,10 @@ TEXT_CHARACTERS: Final = 4_000  # of a description that are indexed; the longest
 DETAIL_WORDS: Final = 80  # of parameters' descriptions: bm25 counts a long text against its tool
 SCHEMA_PARTS: Final = 300  # subschemas that are looked through for names
 ALIKE: Final = 0.35  # what a word counts that only means the same as one that was asked for, or begins with it
+# Share of the tools that have a word somewhere, from which on its rarity among names counts too. bm25 knows one rarity
+# of a word for all columns: where the descriptions of a catalog share a vocabulary, "region" is in most of them and
+# worth nothing, even in the one name that has it, and the commonest verb of names decides alone.
+FREQUENT: Final = 0.2
 FUSION: Final = 10  # reciprocal rank fusion: how little the very first places count before the next
 MEANT: Final = 20  # places of the ranking by meaning that count at all
 
@@ -75,6 +83,11 @@ class Index:
         self.warnings: list[str] = []
         self._embed = embed
         rows = [columns(entry) for entry in self.entries]
+        self._names = Names(self.entries)
+        self._spread: Counter[str] = Counter()  # stem -> tools that have it anywhere
+        self._in_name: defaultdict[str, set[int]] = defaultdict(set)  # stem -> tools that have it in their own name
+        self._in_full_name: defaultdict[str, set[int]] = defaultdict(set)  # the same with the server
+        self._count(rows)
         self._spelling = Spelling(word for row in rows for text in row[:5] for word in text.split())
         self._words: Words
         try:
@@ -86,25 +99,61 @@ class Index:
     def __repr__(self) -> str:
         return f"<Index of {len(self.entries)} tools by {type(self._words).__name__.lower()}>"
 
+    def _count(self, rows: Sequence[Columns]) -> None:
+        root = lru_cache(maxsize=None)(stem)  # texts repeat their words
+        for number, row in enumerate(rows):
+            self._spread.update({root(word) for text in row for word in text.split()})
+            for word in row.name.split():
+                self._in_name[root(word)].add(number)
+                self._in_full_name[root(word)].add(number)
+            for word in row.server.split():
+                self._in_full_name[root(word)].add(number)
+
     def search(self, query: str) -> list[Entry]:
         """All tools that have anything of the question, best first; the same question gives the same order."""
         question = query[:QUERY_CHARACTERS]
         terms = asked(question)[:QUERY_WORDS]
         if not terms:
             return []
-        known = [term for term in terms if self._words.has(term)]
-        for term in terms:
-            if term not in known:
-                known += self._spelling.nearest(term)
+        meant = {term: [term] if self._words.has(term) else self._spelling.nearest(term) for term in terms}
+        known = [term for term in terms if term in meant[term]]
+        known += [near for term in terms if term not in known for near in meant[term]]
         scores: defaultdict[int, float] = defaultdict(float, self._words.scores(known))
         wider = dict.fromkeys(other for term in [*terms, *known] for other in synonyms(term))
         beginnings = [term for term in terms if len(term) >= 4 and term.isalpha()]
         for number, score in self._words.scores([word for word in wider if word not in known], beginnings).items():
             scores[number] += ALIKE * score
+        for number, score in self._rare_in_names(known):
+            scores[number] += score
         order = sorted(scores, key=lambda number: (-round(scores[number], 9), number))
         if self._vectors is not None:
             order = self._fused(order, self._by_meaning(question))
-        return [self.entries[number] for number in order]
+        named = self._names.named(question)
+        places = {number: place for place, number in enumerate(order)}
+        first = sorted(named, key=lambda number: (named[number], places.get(number, len(order)), number))
+        said = parts(question)
+        for each in (said, telling(said)):  # the former tells "turn on" from "turn off"
+            fitting = self._with_every_word(each, meant)
+            first += [number for number in order if number in fitting]
+        return [self.entries[number] for number in dict.fromkeys([*first, *order])]
+
+    def _rare_in_names(self, terms: Iterable[str]) -> Iterator[tuple[int, float]]:
+        """What frequent words add to the tools that have them in their name: by how much rarer they are there."""
+        for root in dict.fromkeys(map(stem, terms)):
+            numbers = self._in_name.get(root, ())
+            if numbers and self._spread[root] > FREQUENT * len(self.entries):
+                rarer = _rarity(len(numbers), len(self.entries)) - _rarity(self._spread[root], len(self.entries))
+                yield from ((number, rarer) for number in numbers)
+
+    def _with_every_word(self, said: Sequence[str], meant: Mapping[str, Sequence[str]]) -> set[int]:
+        """The tools whose names (servers included) have every word, or what it is a slip for."""
+        every: set[int] | None = None
+        for word in said:
+            having = {n for each in meant.get(word, [word]) for n in self._in_full_name.get(stem(each), ())}
+            every = having if every is None else every & having
+            if not every:
+                break
+        return every or set()
 
     @cached_property
     def _vectors(self) -> list[Sequence[float]] | None:
@@ -167,6 +216,11 @@ def _names(schema: Any) -> tuple[list[str], list[str]]:
 
 def _joined(texts: Iterable[str]) -> str:
     return " ".join(word for text in texts for word in words(text))
+
+
+def _rarity(tools: int, among: int) -> float:
+    """What it says to have something that so many have."""
+    return math.log1p((among - tools + 0.5) / (tools + 0.5))
 
 
 def _said(entry: Entry) -> str:
@@ -239,7 +293,9 @@ class Scan:
         found: dict[int, float] = {}
         for number, document in enumerate(self._documents):
             score = math.fsum(
-                self._rarity(root) * document[root] / (document[root] + 3) for root in roots if root in document
+                _rarity(self._spread[root], len(self._documents)) * document[root] / (document[root] + 3)
+                for root in roots
+                if root in document
             )
             if score:
                 found[number] = score
@@ -247,6 +303,3 @@ class Scan:
 
     def has(self, word: str) -> bool:
         return stem(word) in self._spread
-
-    def _rarity(self, root: str) -> float:
-        return math.log1p((len(self._documents) - self._spread[root] + 0.5) / (self._spread[root] + 0.5))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 _RUN: Final = re.compile(r"[^\W_]+")
@@ -92,24 +92,34 @@ _SUFFIXES: Final = ("ions", "ings", "ion", "ing", "ies", "ers", "ed", "er", "es"
 TYPO_LENGTH: Final = 4  # characters: shorter words have a neighbour in every vocabulary
 
 
-def words(text: str) -> list[str]:
-    """The words of a name or a text, in lower case, without accents, in order; a name with seams gives itself too."""
+def _runs(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Letters and digits that stand together, and the words that they are, in lower case and without accents."""
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn")
-    found: list[str] = []
     for run in _RUN.findall(text):
-        parts = _SEAM.sub(" ", run).lower().split(" ")
-        if len(parts) > 1:
-            found.append(run.lower())
-        found += parts
-    return found
+        yield run.lower(), _SEAM.sub(" ", run).lower().split(" ")
+
+
+def words(text: str) -> list[str]:
+    """The words of a name or a text, in lower case, without accents, in order; a name with seams gives itself too."""
+    return [word for run, its in _runs(text) for word in ([run, *its] if len(its) > 1 else its)]
+
+
+def parts(text: str) -> list[str]:
+    """The same, and a name with seams gives only what it is made of: one list for a name in every case style."""
+    return [word for _, its in _runs(text) for word in its]
+
+
+def telling(said: Iterable[str]) -> list[str]:
+    """Those of some words that say something, each once: no stop words, unless there is nothing else."""
+    every = list(dict.fromkeys(said))
+    found = [word for word in every if word not in STOP_WORDS and (len(word) > 1 or not word.isascii())]
+    return found or every
 
 
 def asked(query: str) -> list[str]:
-    """The words of a question that say something, each once: no stop words, unless there is nothing else."""
-    every = list(dict.fromkeys(words(query)))
-    telling = [word for word in every if word not in STOP_WORDS and (len(word) > 1 or not word.isascii())]
-    return telling or every
+    """The words of a question that say something, each once."""
+    return telling(words(query))
 
 
 def stem(word: str) -> str:
