@@ -41,7 +41,7 @@ class Server:
         given: Any = {"description": text, "server": "shop", "server_identity": "one", "handler": self._handler}
         self.tools = [Tool(name="sell", input_schema={"type": "object"}, **given)]
 
-    async def start(self, tasks: Any) -> None:
+    async def start(self, tasks: Any, elicit: Any = None) -> None:
         """It is there already."""
 
     async def stop(self) -> None:

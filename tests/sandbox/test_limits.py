@@ -76,6 +76,14 @@ async def test_whatever_keeps_too_much_ends_by_memory_bytes(program: str) -> Non
         assert out.death == Death("exceeded", "memory_bytes"), out.end
 
 
+@pytest.mark.parametrize(("kept", "limit"), [(62, "memory_bytes"), (40, "cpu_s")])
+async def test_who_computes_with_its_memory_full_lacked_memory(kept: int, limit: str) -> None:
+    program = f"const full = new Uint8Array({kept} << 20).fill(1); for (;;) full[0]++"
+    async with Sandbox(limits=Limits(memory_bytes=64 << 20, cpu_s=0.5)) as small:
+        out = await play(small, program)
+    assert out.death == Death("exceeded", limit)
+
+
 async def test_surplus_console_lines_are_counted_and_cost_nothing_else(shared: Sandbox) -> None:
     out = await play(shared, "for (let i = 0; i < 5000; i++) console.log('line ' + i); return 1", limits=BRIEF)
     assert out.value == 1
