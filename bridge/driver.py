@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import msgspec
 
 from bridge import ending
 from bridge.calls import CallState
@@ -190,13 +191,16 @@ class Driver:
                 run.add(Decided(call=call.number, at=time.time(), stage="done"))
                 run.add(refusal(call, "failed", f"{call.tool} is not offered any more"))
                 continue
-            for record in run.gate.admit(
+            decided, *refused = run.gate.admit(
                 call, run_id=run.id, expires_s=run.limits.expires_s, caller=state.began.caller
-            ):
-                run.add(record)
-            reused = run.reuse.take(call) if run.reuse is not None and call.stage != "done" else None
-            if reused is not None:
+            )
+            reused = run.reuse.take(call) if run.reuse is not None and not refused else None
+            if reused is not None:  # nothing is executed, so nobody is asked
+                run.add(msgspec.structs.replace(decided, stage="queued", expires_at=0.0))
                 run.add(reused)
+                continue
+            for record in (decided, *refused):
+                run.add(record)
             run.go_on(call)
 
     # ---- waiting ------------------------------------------------------------------------------------------------

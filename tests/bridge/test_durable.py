@@ -15,7 +15,7 @@ import pytest
 
 from bridge import Approve, ConfigurationError, Executor, Policy, StateError, Tool, ask
 from bridge import keeping as keeping_module
-from bridge.events import CallStarted, Event
+from bridge.events import ApprovalAsked, CallStarted, Event
 from bridge.journal import decode, encode
 from bridge.state import fold
 from sandbox import Limits, Sandbox, Worker
@@ -307,6 +307,19 @@ async def test_a_corrected_program_repeats_no_effect(make: Make, tools: Tools) -
     assert tools.reached == [{"n": n} for n in (1, 2, 2, 3, 4)]
     [notice] = [notice for notice in result.warnings if notice.code == "reused_calls"]
     assert notice.message == f"4 call(s) took over their replies from run {failed.run_id}; 1 executed now (write)"
+
+
+async def test_nobody_is_asked_about_a_call_that_is_taken_over(make: Make, tools: Tools) -> None:
+    seen: list[Event] = []
+    async with make() as executor:
+        first = await paused_on_write(executor)
+        await first.resume({first.approvals[0].id: Approve()})
+        await first.resume({first.pending[0].id: "yes"})
+        again = await executor.start(PROGRAM, reuse=first.id, seed=first.state.began.seed, on_event=seen.append)
+    assert again.result is not None
+    assert (again.result.status, tools.reached) == ("completed", [{"n": 1}])
+    assert [row.reused for row in again.result.calls] == [True, True]
+    assert not [event for event in seen if isinstance(event, ApprovalAsked)]
 
 
 async def test_each_earlier_call_is_taken_over_once_and_a_volatile_tool_never(make: Make, tools: Tools) -> None:
