@@ -20,7 +20,7 @@ from bridge.approval import canonical
 from bridge.errors import ToolError
 from bridge.executor import Executor
 from bridge.results import CallRow, Failure, Result, finish
-from bridge.tools import Caller, Tool
+from bridge.tools import Caller
 from sandbox import Call, Limits, Usage
 
 if TYPE_CHECKING:
@@ -166,8 +166,3 @@ async def load(executor: Executor, data: Mapping[str, Any], context: Any = None)
     direct = DirectRun(calls, refused, bounds)
     direct.run = await executor.load(data["state"], context=context)
     return direct
-
-
-def with_tools(executor: Executor, tools: Sequence[Tool], *, alone: bool = False) -> Executor:
-    """`Executor.with_tools`."""
-    return executor.with_tools(tools, alone=alone)

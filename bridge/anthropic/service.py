@@ -29,7 +29,6 @@ from bridge.anthropic.streaming import events
 from bridge.anthropic.wire import Block
 from bridge.approval import Deny
 from bridge.code_tool import CodeTool
-from bridge.direct import with_tools
 from bridge.errors import BridgeError, StateError, ToolError
 from bridge.loop import Refused, Step
 
@@ -158,7 +157,7 @@ class _Service:
         """The executor with the request's tools; kept, for a conversation has the same ones in every request."""
         key, catalog = json.dumps(tools), self._executor.catalog
         if self._last is None or self._last[0] != key or self._last[1] is not catalog:
-            self._last = (key, catalog, with_tools(self._executor, dialect.for_programs(tools)))
+            self._last = (key, catalog, self._executor.with_tools(dialect.for_programs(tools)))
         return self._last[2]
 
     async def _programs(self, code: CodeTool, content: list[Block], stop: wire.Stop, turn: _Turn) -> Step | None:

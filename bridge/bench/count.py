@@ -7,7 +7,7 @@ Three levels are never mixed. `wire`: o200k tokens of what is sent and written, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -196,8 +196,3 @@ def totals(requests: Sequence[Request]) -> Totals:
 def json_line(value: Any) -> str:
     """A line of a file that must come out the same every time: keys sorted, no blanks, ASCII."""
     return json.dumps(msgspec.to_builtins(value), sort_keys=True, separators=(",", ":"))
-
-
-def by_kind(requests: Sequence[Request]) -> Mapping[str, int]:
-    """Input tokens of all requests, by kind."""
-    return {kind: sum(each.tokens.get(kind, 0) for each in requests) for kind in KINDS}

@@ -49,10 +49,6 @@ Owner = tuple[Any, ...] | None
 Answer = types.CallToolResult | types.InputRequiredResult
 
 
-class NotYours(Exception):
-    """There is no such thing for this host; the text is for the model."""
-
-
 def owner_of() -> Owner:
     """The credential of the request that is being served."""
     token = get_access_token()

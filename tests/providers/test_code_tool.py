@@ -15,7 +15,7 @@ from bridge import Approve, Deny, Executor, Policy, StateError, Tool, ToolError,
 from bridge.anthropic.schemas import input_schema
 from bridge.bounds import Bounds
 from bridge.code_tool import SCHEMA, CodeTool, ModelCall, RepeatedFailure, read_arguments, vendor_names
-from bridge.direct import ToolCall, start, with_tools
+from bridge.direct import ToolCall, start
 from bridge.errors import CatalogError
 from bridge.loop import Answered
 from bridge.offers import chosen, offered
@@ -175,7 +175,7 @@ async def test_tools_of_a_request_stand_beside_those_of_the_executor_or_are_refu
     tools: Tools, opened: Sandbox
 ) -> None:
     async with Executor(tools.all(), sandbox=opened) as executor:
-        wider = with_tools(executor, [Tool(name="theirs")])
+        wider = executor.with_tools([Tool(name="theirs")])
         assert "theirs(" in wider.instructions()
         assert "theirs(" not in executor.instructions()
         run = await wider.start("return [await tools.write({ n: 1 }), await tools.theirs({})]")
@@ -184,7 +184,7 @@ async def test_tools_of_a_request_stand_beside_those_of_the_executor_or_are_refu
         assert run.result is not None
         assert run.result.value == [{"wrote": {"n": 1}}, 2]
         with pytest.raises(CatalogError):
-            with_tools(executor, [Tool(name="write")])
+            executor.with_tools([Tool(name="write")])
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
