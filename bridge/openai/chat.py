@@ -9,7 +9,7 @@ How to write a program goes along as system message of each request; it is no pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from bridge.code_tool import TOOL_NAME, TURNS, Bounds, CodeTool, LoopError, ModelCall
@@ -19,7 +19,7 @@ from bridge.openai import client as clients
 from bridge.openai import definitions
 from bridge.openai import turns as base
 from bridge.openai.items import json_text, plain
-from bridge.openai.turns import Item
+from bridge.openai.turns import Item, Sending
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from bridge.openai.client import OnEvent
     from sandbox import Limits
 
-_OFFERED: Final = frozenset(["direct", "name", "inputs", "limits", "context"])
 _SYSTEM: Final = ("system", "developer")
 _NOT_SENT: Final = frozenset(["annotations", "function_call", "refusal", "audio", "tool_calls"])
 _PICTURES: Final = "[sandbridge] {count} picture(s) were made; a tool message cannot hold them"
@@ -125,7 +124,7 @@ def _model_call(call: Item) -> ModelCall:
 class Conversation(base.Conversation):
     """Where a conversation over Chat Completions stands. `transcript` is the next `messages`."""
 
-    def __init__(self, client: Any, tool: CodeTool, request: dict[str, Any], bounds: Bounds, sending: _Sending) -> None:
+    def __init__(self, client: Any, tool: CodeTool, request: dict[str, Any], bounds: Bounds, sending: Sending) -> None:
         super().__init__(request.pop("messages"), tool.runs, bounds)
         self._client = client
         self._tool = tool
@@ -154,7 +153,7 @@ class Conversation(base.Conversation):
         request = self._request | {"messages": with_instructions(self.transcript, self._tool.instructions)}
         if self.turns and _forces(request.get("tool_choice")):
             del request["tool_choice"]
-        request["tools"] = definitions.of(self._tool, api="chat", raw=sending.raw)
+        request["tools"] = definitions.of(self._tool, api="chat", raw=bool(sending.raw))
         return await clients.complete(self._client, request, stream=sending.stream, on_event=sending.on_event)
 
     async def _answer(self, response: ChatCompletion, refusal: ToolError | None = None) -> base.Turn:
@@ -164,15 +163,6 @@ class Conversation(base.Conversation):
 
     def _has_calls(self, response: ChatCompletion) -> bool:
         return bool(response.choices and response.choices[0].message.tool_calls)
-
-
-@dataclass(frozen=True)
-class _Sending:
-    """How requests are sent."""
-
-    stream: bool
-    on_event: OnEvent | None
-    raw: bool
 
 
 async def run(
@@ -218,10 +208,8 @@ async def run(
         SandboxError: V8 or the walls are not there.
     """
     options = {"direct": direct, "name": name, "inputs": inputs, "limits": limits, "context": context}
-    sending = _Sending(stream, on_event, raw)
-    return await _made(
-        client, executor, {"model": model, "messages": messages, **request}, turns, options, sending
-    ).go()
+    request = {"model": model, "messages": messages, **request}
+    return await _made(client, executor, request, turns, options, Sending(stream, on_event, raw)).go()
 
 
 async def load(client: Any, executor: Executor, state: str, **options: Any) -> Conversation:
@@ -237,21 +225,10 @@ async def load(client: Any, executor: Executor, state: str, **options: Any) -> C
     Raises:
         StateError: The state cannot be used (again); the text says why.
     """
-    own = {name: options.pop(name) for name in _OFFERED & options.keys()}
-    sending = _Sending(options.pop("stream", False), options.pop("on_event", None), options.pop("raw", False))
-    turns = options.pop("turns", TURNS)
-    conversation = _made(client, executor, {**options, "messages": ()}, turns, own, sending)
-    return await conversation.restore(state, own.get("context"))
+    return await base.load(partial(_made, client, executor), state, options | {"messages": ()})
 
 
-def _made(
-    client: Any,
-    executor: Executor,
-    request: dict[str, Any],
-    turns: int,
-    options: dict[str, Any],
-    sending: _Sending,
-) -> Conversation:
+def _made(client: Any, executor: Executor, request: Item, turns: int, options: Item, sending: Sending) -> Conversation:
     """A conversation of which nothing was sent yet."""
     clients.check(client, "chat")
     if request.get("n", 1) != 1:

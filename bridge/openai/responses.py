@@ -7,7 +7,7 @@ history with `store=False`. When a loop ends is decided in turns.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from bridge.code_tool import TOOL_NAME, TURNS, Bounds, LoopError
@@ -17,7 +17,7 @@ from bridge.openai import turns as base
 from bridge.openai.answering import Offer, Turn, answer, restored
 from bridge.openai.definitions import HOSTED
 from bridge.openai.items import CALLS, FOREIGN, listed, plain, spoken
-from bridge.openai.turns import Item
+from bridge.openai.turns import Item, Sending
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from bridge.openai.client import OnEvent
     from sandbox import Limits
 
-_OFFERED: Final = frozenset(["direct", "hosted", "name", "inputs", "limits", "context"])
-_SENDING: Final = frozenset(["stream", "on_event", "raw"])
 _OF_APPLICATION: Final = frozenset(["function", "custom", "namespace", "tool_search"])
 _OF_CLIENT: Final = frozenset(["local_shell", "shell", "apply_patch", "computer", "computer_use_preview"])
 
@@ -35,12 +33,15 @@ _OF_CLIENT: Final = frozenset(["local_shell", "shell", "apply_patch", "computer"
 class Conversation(base.Conversation):
     """Where a conversation over the Responses API stands. With `store=False`, `transcript` is the next `input`."""
 
-    def __init__(self, client: Any, offer: Offer, request: dict[str, Any], bounds: Bounds, sending: _Sending) -> None:
+    def __init__(
+        self, client: Any, offer: Offer, request: Item, bounds: Bounds, sending: Sending, beside: list[Item]
+    ) -> None:
         super().__init__(request.pop("input"), offer.tool.runs, bounds)
         self._client = client
         self._offer = offer
         self._request = request
         self._sending = sending
+        self._beside = beside  # tools that the vendor runs
         self._new = list(self.transcript)
         self._previous: str | None = None  # the last response that is answered
 
@@ -84,7 +85,7 @@ class Conversation(base.Conversation):
 
     async def _respond(self, request: dict[str, Any], *, raw: bool) -> Response:
         sending = self._sending
-        request = request | {"tools": [*self._offer.tools(raw=raw), *sending.tools]}
+        request = request | {"tools": [*self._offer.tools(raw=raw), *self._beside]}
         return await clients.respond(self._client, request, stream=sending.stream, on_event=sending.on_event)
 
     async def _answer(self, response: Response, refusal: ToolError | None = None) -> base.Turn:
@@ -95,16 +96,6 @@ class Conversation(base.Conversation):
 
     def _has_calls(self, response: Response) -> bool:
         return any(item.type in CALLS or item.type in FOREIGN for item in response.output)
-
-
-@dataclass
-class _Sending:
-    """How requests are sent, and the tools in them that are not ours."""
-
-    tools: list[Item]
-    stream: bool
-    on_event: OnEvent | None
-    raw: bool | None
 
 
 async def run(
@@ -157,8 +148,8 @@ async def run(
         SandboxError: V8 or the walls are not there.
     """
     options = {"direct": direct, "hosted": hosted, "name": name, "inputs": inputs, "limits": limits, "context": context}
-    sending = {"stream": stream, "on_event": on_event, "raw": raw}
-    return await _made(client, executor, {"model": model, "input": input, **request}, turns, options, sending).go()
+    request = {"model": model, "input": input, **request}
+    return await _made(client, executor, request, turns, options, Sending(stream, on_event, raw)).go()
 
 
 async def load(client: Any, executor: Executor, state: str, **options: Any) -> Conversation:
@@ -174,21 +165,10 @@ async def load(client: Any, executor: Executor, state: str, **options: Any) -> C
     Raises:
         StateError: The state cannot be used (again); the text says why.
     """
-    own = {name: options.pop(name) for name in _OFFERED & options.keys()}
-    sending = {name: options.pop(name) for name in _SENDING & options.keys()}
-    turns = options.pop("turns", TURNS)
-    conversation = _made(client, executor, {**options, "input": ()}, turns, own, sending)
-    return await conversation.restore(state, own.get("context"))
+    return await base.load(partial(_made, client, executor), state, options | {"input": ()})
 
 
-def _made(
-    client: Any,
-    executor: Executor,
-    request: dict[str, Any],
-    turns: int,
-    options: dict[str, Any],
-    sending: dict[str, Any],
-) -> Conversation:
+def _made(client: Any, executor: Executor, request: Item, turns: int, options: Item, sending: Sending) -> Conversation:
     """A conversation of which nothing was sent yet."""
     clients.check(client, "responses")
     tools, asked = checked_tools(request.pop("tools", None))
@@ -203,13 +183,11 @@ def _made(
     request["instructions"] = f"{said}\n\n{offer.instructions}" if said else offer.instructions
     if request.get("store") is False and request.get("include") is None:
         request["include"] = ["reasoning.encrypted_content"]
-    raw = sending.get("raw")
-    if offer.hosted or (raw is None and not clients.takes_raw_text(client)):
-        raw = False
+    if offer.hosted or (sending.raw is None and not clients.takes_raw_text(client)):
+        sending.raw = False
     request["input"] = listed(request["input"])
     offer.programs.saw(request["input"])
-    how = _Sending(tools, sending.get("stream", False), sending.get("on_event"), raw)
-    return Conversation(client, offer, request, Bounds(turns), how)
+    return Conversation(client, offer, request, Bounds(turns), sending, tools)
 
 
 async def handle(

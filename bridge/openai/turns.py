@@ -8,21 +8,25 @@ vendor takes, with an answer for every call in it. What a request holds and how 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
-from bridge.code_tool import Answered, Bounds, LoopError
+from bridge.code_tool import TURNS, Answered, Bounds, LoopError
 from bridge.errors import StateError, ToolError
 from bridge.loop import Step
 
 if TYPE_CHECKING:
     from bridge.approval import ApprovalRequest
+    from bridge.openai.client import OnEvent
     from bridge.results import PendingCall
     from bridge.run import Run
 
 Item = dict[str, Any]
 VERSION: Final = 1  # of a dumped conversation
 EMPTY: Final = 3  # responses in a row with neither a call nor a message: the model does not go on
+_OFFERED: Final = frozenset(["direct", "hosted", "name", "inputs", "limits", "context"])
+_SENDING: Final = frozenset(["stream", "on_event", "raw"])
 INTERRUPTED: Final = (
     "[sandbridge] error not_made: the response was cut off ({reason}) in the middle of this call, so it was not made; "
     "send it again, shorter or in parts"
@@ -317,3 +321,31 @@ class Conversation:
 
     def _has_calls(self, response: Any) -> bool:
         raise NotImplementedError
+
+
+@dataclass
+class Sending:
+    """How requests are sent. `raw`: whether the code tool takes raw text; None where the endpoint decides."""
+
+    stream: bool = False
+    on_event: OnEvent | None = None
+    raw: bool | None = None
+
+
+_Made = TypeVar("_Made", bound=Conversation)
+
+
+async def load(make: Callable[[Item, int, Item, Sending], _Made], state: str, options: Item) -> _Made:
+    """A conversation that `Conversation.dump` put away, from the options of `run`.
+
+    Args:
+        make: Gives one of which nothing was sent yet, from what the vendor gets, the bound on turns, what is offered
+            to the model, and how it is sent.
+
+    Raises:
+        StateError: The state cannot be used (again); the text says why.
+    """
+    offered = {name: options.pop(name) for name in _OFFERED & options.keys()}
+    sending = Sending(**{name: options.pop(name) for name in _SENDING & options.keys()})
+    conversation = make(options, options.pop("turns", TURNS), offered, sending)
+    return await conversation.restore(state, offered.get("context"))
