@@ -20,8 +20,9 @@ const toolError = (reply, call) => {
   return e;
 };
 
+const ENDED = 'the program has ended: no further call is possible';
 const callTool = (name, given) => {
-  if (over) throw new E('the program has ended: no further call is possible');
+  if (over) throw new E(ENDED);
   // The program's getters, traps and toJSON run here, once, before any call exists; a primitive string comes out.
   let text = '[', left = limits.argument_bytes;
   for (let i = 0; i < given.length; i++) {
@@ -29,6 +30,7 @@ const callTool = (name, given) => {
     text += (i ? ',' : '') + (one === undefined ? 'null' : one);
     left = limits.argument_bytes - text.length;
   }
+  if (over) throw new E(ENDED); // a getter among the arguments has called exit()
   const at = here();
   let resolve, reject;
   const promise = new P((yes, no) => { resolve = yes; reject = no; });
@@ -69,8 +71,8 @@ const install = (on, root, inputs) => {
 };
 
 const timer = (ms, fire) => {
+  ms = NumberOf(ms); // asks the program, which may end there
   if (over) return 0;
-  ms = NumberOf(ms);
   ms = ms > 0 ? min(ms, 0x7FFFFFFF) : 0;
   const id = nextId++;
   pending[id] = { __proto__: null, id, fire };
@@ -93,7 +95,7 @@ expose('sleep', opaque('sleep', (ms) => new P((resolve) => { timer(ms, resolve);
 // ---- output ---------------------------------------------------------------------------------------------------
 let emittedLeft = 0, logLeft = 0, surplus = 0;
 const emit = (kind, json) => {
-  emittedLeft -= utf8(json);
+  emittedLeft -= utf8(json) + 16; // a piece costs its envelope too, here and in the host
   if (emittedLeft < 0 || over) { surplus++; return; }
   push(kind, json);
 };
@@ -145,7 +147,7 @@ for (const level of ['log', 'info', 'warn', 'error', 'debug']) {
     }
     const json = quote(slice(line, 0, logLeft));
     logLeft -= utf8(json) + 16; // a line costs its envelope too: many empty ones are a flood as well
-    if (logLeft < 0) { droppedLogs++; return; }
+    if (logLeft < 0 || over) { droppedLogs++; return; }
     push('logs', '{"level":"' + level + '","message":' + json + '}');
   };
   defineProperty(console, level, locked(freeze(opaque(level, write)), true));
@@ -213,8 +215,10 @@ const conclude = (v) => {
   const arrived = () => { if (--waiting === 0) complete(v); };
   for (let i = 0; i < found.count; i++) {
     const one = found[i];
-    then(one, (ok) => { settledValues.set(one, { __proto__: null, ok }); arrived(); },
-      (error) => { settledValues.set(one, { __proto__: null, error }); arrived(); });
+    try {
+      then(one, (ok) => { settledValues.set(one, { __proto__: null, ok }); arrived(); },
+        (error) => { settledValues.set(one, { __proto__: null, error }); arrived(); });
+    } catch { arrived(); } // its species throws: it stays a promise that was not awaited
   }
 };
 const follow = (result, value) => { // call back with what a promise or thenable comes to, asking the program nothing more than it must
@@ -283,7 +287,7 @@ accessor('reset', () => {
   for (const name in limits) limits[name] = 0;
   shifts = [];
   pending = create(null), heard = create(null), entries = create(null);
-  nextId = 1, outstanding = first = count = droppedLogs = surplus = emittedLeft = logLeft = lineOffset = now = chance = 0;
+  nextId = 1, outstanding = notices = first = count = droppedLogs = surplus = emittedLeft = logLeft = lineOffset = now = chance = 0;
   over = closed = false;
   ending = awaits = '';
 });
@@ -311,16 +315,17 @@ defineProperty(holder, 'outbox', { enumerable: true, get() {
   try { return outbox(); } catch (e) { return '!' + briefly(e); }
 } });
 
+const ITEMS = 50_000; // of one wave: many small ones are split as few large ones are; the host takes twice as many
 const KINDS = ['calls', 'timers', 'cleared', 'text', 'images', 'logs', 'warnings'];
 // One letter, then the wave: "W" to be sent as it is, "T" if it ends with an error (the worker explains it), "!" a fault.
 const outbox = () => {
   if (fault !== '') return '!' + fault;
   if (ending !== '') closing();
   const budget = floor(limits.frame_bytes / 3), parts = create(null); // a UTF-16 unit is at most three bytes
-  let size = 0;
+  let size = 0, taken = 0;
   for (; first < count; first++) {
     const { kind, text: json } = entries[first];
-    if (size > 0 && size + json.length > budget) break;
+    if (size > 0 && (size + json.length > budget || ++taken > ITEMS)) break;
     size += json.length;
     parts[kind] = parts[kind] === undefined ? json : parts[kind] + ',' + json;
     delete entries[first];
@@ -338,6 +343,11 @@ const closing = () => { // warnings that can only be known at the end
   if (closed) return;
   closed = true;
   if (surplus > 0) notice('truncated', surplus + ' piece(s) given to text() or image() were dropped: together they are over ' + limits.value_bytes + ' bytes');
+  if (notices > NOTICES) {
+    const more = notices - NOTICES;
+    notices = 0;
+    notice('truncated', more + ' more warnings were dropped');
+  }
   for (let i = 0; i < lost.length; i++) {
     if (!lost[i].heard) notice('unhandled_rejection', 'a rejected promise was not handled: ' + lost[i].message, lost[i].line);
   }

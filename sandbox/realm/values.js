@@ -16,8 +16,12 @@ const utf8 = (text) => {
   }
   return bytes;
 };
-const notice = (code, message, line) => push('warnings',
-  '{"code":' + quote(code) + ',"message":' + quote(message) + (line ? ',"line":' + line : '') + '}');
+const NOTICES = 1000; // kept of one run: a loop makes one in each round, and nobody reads so many
+let notices = 0;
+const notice = (code, message, line) => {
+  if (++notices > NOTICES) return;
+  push('warnings', '{"code":' + quote(code) + ',"message":' + quote(message) + (line ? ',"line":' + line : '') + '}');
+};
 
 // ---- positions: lines of the text that the model sent -----------------------------------------------------------
 let lineOffset = 0, shifts = [], awaits = '';
@@ -27,10 +31,12 @@ const number = (text, from) => {
   return { __proto__: null, value, end: i };
 };
 const nowhere = { __proto__: null, line: 0, column: 0 };
+const FAR = 1e9; // no text has so many lines: a stack or a function's name that says so is made up
 const position = (stack) => { // the first frame in the program's own text
   const found = indexOf(stack, 'program:');
   if (found < 0) return nowhere;
   const line = number(stack, found + 8), column = number(stack, line.end + 1);
+  if (line.value > FAR || column.value > FAR) return nowhere; // and written as 1e+21 it would be no whole number
   let at = column.value;
   for (let i = 0; i < shifts.length; i++) {
     if (shifts[i][0] === line.value && column.value >= shifts[i][1]) at = column.value - shifts[i][2];
