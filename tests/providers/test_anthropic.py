@@ -41,11 +41,6 @@ NOT_OURS = (
 WROTE = '[sandbridge] completed; 1 call\n{"wrote":{"n":1}}'
 
 
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def tools() -> Tools:
     return Tools()

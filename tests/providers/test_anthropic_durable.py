@@ -47,11 +47,6 @@ anyio.run(main, *sys.argv[1:])
 """
 
 
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def wire() -> Generator[Wire]:
     with serving() as wire:

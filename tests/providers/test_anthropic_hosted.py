@@ -22,11 +22,6 @@ HELLO: list[Block] = [{"role": "user", "content": "hello"}]
 PYTHON = "print(await write({'n': 1}))"
 
 
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def tools() -> Tools:
     return Tools()

@@ -40,11 +40,6 @@ return [...found, more];
 """
 
 
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def wire() -> Generator[Wire]:
     with serving() as wire:

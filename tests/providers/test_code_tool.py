@@ -27,11 +27,6 @@ from tests.providers.anthropic_rules import circular
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def tools() -> Tools:
     tools = Tools()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import httpx2
@@ -15,34 +14,12 @@ from bridge import Approve, ConfigurationError, Deny, Executor, Policy, StateErr
 from bridge.code_tool import LoopError, RepeatedFailure, TurnsExceeded
 from sandbox import Limits, Sandbox
 from tests.providers.openai_shop import STREAMS, Tools, client_of, executor_of
-from tests.providers.openai_wire import Turn, Wire, calls, refuses, says, served, thinks, writes
+from tests.providers.openai_wire import Turn, Wire, calls, refuses, says, thinks, writes
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 
 ADD = "return await tools.add({a: 1, b: 2})"
 ADDED = "[sandbridge] completed; 1 call\n3"
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def wire() -> Generator[Wire]:
-    with served() as wire:
-        yield wire
-
-
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
-@pytest.fixture
-async def client(wire: Wire) -> AsyncGenerator[Any]:
-    async with client_of(wire) as client:
-        yield client
 
 
 def program(text: str, number: int = 1) -> Any:

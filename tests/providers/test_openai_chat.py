@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
@@ -14,35 +13,13 @@ from bridge.openai import chat
 from bridge.openai.client import _sum  # what chunks add up to has no other way in
 from sandbox import Sandbox
 from tests.providers.openai_shop import STREAMS, Tools, client_of, executor_of
-from tests.providers.openai_wire import Turn, Wire, chat_calls, chat_says, served
+from tests.providers.openai_wire import Turn, Wire, chat_calls, chat_says
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 
 ADD = "return await tools.add({a: 1, b: 2})"
 ADDED = "[sandbridge] completed; 1 call\n3"
 HI = [{"role": "user", "content": "hi"}]
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def wire() -> Generator[Wire]:
-    with served() as wire:
-        yield wire
-
-
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
-@pytest.fixture
-async def client(wire: Wire) -> AsyncGenerator[Any]:
-    async with client_of(wire) as client:
-        yield client
 
 
 def program(text: str, number: int = 1) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from bridge import Approve, Deny, Policy, StateError, ask, openai
 from bridge.openai import chat
 from sandbox import Sandbox
-from tests.providers.openai_shop import Tools, client_of, executor_of
+from tests.providers.openai_shop import Tools, executor_of
 from tests.providers.openai_wire import (
     Wire,
     called_by,
@@ -22,30 +21,12 @@ from tests.providers.openai_wire import (
     program,
     program_output,
     says,
-    served,
     thinks,
 )
 
 pytestmark = pytest.mark.anyio
 
 PAY = "return [await tools.pay({a: 1, b: 0}), await tools.person({a: 2, b: 0})]"
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def wire() -> Generator[Wire]:
-    with served() as wire:
-        yield wire
-
-
-@pytest.fixture
-async def client(wire: Wire) -> AsyncGenerator[Any]:
-    async with client_of(wire) as client:
-        yield client
 
 
 def world(opened: Sandbox, tmp_path: Path) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
@@ -13,35 +12,13 @@ from bridge.openai import definitions
 from bridge.tools import Catalog
 from sandbox import Sandbox
 from tests.providers.openai_shop import NUMBERS, Tools, client_of, executor_of
-from tests.providers.openai_wire import Turn, Wire, called_by, calls, program, program_output, says, served, thinks
+from tests.providers.openai_wire import Turn, Wire, called_by, calls, program, program_output, says, thinks
 
 pytestmark = pytest.mark.anyio
 
 HOSTED = {"type": "programmatic_tool_calling"}
 CARRIER = {"type": "mcp", "server_label": "carrier", "server_url": "https://example.com/mcp"}
 CARRIER |= {"allowed_callers": ["programmatic"]}
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def wire() -> Generator[Wire]:
-    with served() as wire:
-        yield wire
-
-
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
-@pytest.fixture
-async def client(wire: Wire) -> AsyncGenerator[Any]:
-    async with client_of(wire) as client:
-        yield client
 
 
 async def loop(client: Any, executor: Any, **options: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.providers.openai_wire import (
     program,
     program_output,
     says,
-    served,
     thinks,
     writes,
 )
@@ -46,28 +44,6 @@ const found = await Promise.all(["a", "b"].map((sku) => tools.stock({ sku })));
 const last = await tools.stock({ sku: `c${found[0].units + found[1].units}` });
 return { sum: found[0].units + found[1].units + last.units }"""
 SUM = '{"sum":30}'
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def wire() -> Generator[Wire]:
-    with served() as wire:
-        yield wire
-
-
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
-@pytest.fixture
-async def client(wire: Wire) -> AsyncGenerator[Any]:
-    async with client_of(wire) as client:
-        yield client
 
 
 def stock(call: Any) -> str:

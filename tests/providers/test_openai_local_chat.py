@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
 
 from bridge import Executor, openai
 from sandbox import Sandbox
-from tests.providers.openai_shop import STREAMS, client_of
+from tests.providers.openai_shop import STREAMS
 from tests.providers.openai_wire import (
     EVENTS,
     Turn,
@@ -21,28 +20,10 @@ from tests.providers.openai_wire import (
     program,
     program_output,
     says,
-    served,
 )
 from tests.providers.test_openai_local import CODE, SUM, TOOLS, Application, item_of, shape
 
 pytestmark = [pytest.mark.anyio, STREAMS]
-
-
-@pytest.fixture(scope="module", params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def wire() -> Generator[Wire]:
-    with served() as wire:
-        yield wire
-
-
-@pytest.fixture
-async def client(wire: Wire) -> AsyncGenerator[Any]:
-    async with client_of(wire) as client:
-        yield client
 
 
 def code(text: str, number: int = 1) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from tests.providers.openai_wire import (
     program,
     program_output,
     says,
-    served,
     thinks,
 )
 
@@ -28,12 +26,6 @@ EMPTY = {"type": "object", "properties": {}}
 F = {"type": "function", "name": "f", "parameters": EMPTY, "strict": False, "allowed_callers": ["programmatic"]}
 HI = {"role": "user", "content": "hi"}
 SEALED = ["reasoning.encrypted_content"]
-
-
-@pytest.fixture
-def wire() -> Generator[Wire]:
-    with served() as wire:
-        yield wire
 
 
 def ask(wire: Wire, *items: Any, **more: Any) -> dict[str, Any]:
