@@ -179,7 +179,7 @@ const writer = (strict, budget, root) => {
       trail[depth + 1] = i;
       let item;
       try { item = write(v[i], depth + 1); } catch (e) { item = thrown(e, depth + 1); }
-      spend(1);
+      spend(item === undefined ? 5 : 1); // a hole is written as null
       text += (i ? ',' : '') + (item === undefined ? 'null' : item);
     }
     return text + ']';
