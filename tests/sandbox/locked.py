@@ -3,7 +3,7 @@
     python locked.py '{"job": "attacks", ...}'    prints what was found as JSON
 
 The workers are real: V8 loaded, an isolate made in the zygote and forked on its own thread, every wall up. Only the
-program is replaced, by what `native.py` has; it does its deeds on the worker's other thread, which the filter has to
+program is replaced, by what `sandbox/attacks/native.py` has; it does its deeds on the worker's other thread, which the filter has to
 bind as well.
 """
 
@@ -25,9 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from native import CALLS, attempts, libc, make, with_python
-
 from sandbox import jail, seccomp, walls
+from sandbox.attacks.native import CALLS, attempts, libc, make, with_python
 
 # ---- the engine, as little of it as proves that a locked isolate works ---------------------------------------------
 

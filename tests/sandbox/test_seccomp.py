@@ -21,7 +21,7 @@ from sandbox.seccomp import ARCHES, Arch
 from .bpf import accepted, answer, run
 
 CALLS: dict[str, dict[str, int]] = json.loads(
-    Path(__file__).parents[1].joinpath("data", "syscalls.json").read_text("ascii")
+    Path(seccomp.__file__).parent.joinpath("attacks", "syscalls.json").read_text("ascii")
 )
 PID, CHANNEL = 4242, 3
 PROGRAMS = {arch.name: seccomp.build(PID, CHANNEL, arch=arch) for arch in ARCHES.values()}

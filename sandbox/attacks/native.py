@@ -1,6 +1,6 @@
 """What native code tries in a locked worker: ctypes in the place of a program that has broken V8.
 
-`locked.py` runs it. Every attempt is harmless where it succeeds: signals are number 0, pointers are bad, magic numbers
+`locked.py` runs it, and so do the tests of the jail. Every attempt is harmless where it succeeds: signals are number 0, pointers are bad, magic numbers
 are wrong.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sandbox import seccomp
 
-CALLS: dict[str, int] = json.loads(Path(__file__).parents[1].joinpath("data", "syscalls.json").read_text("ascii"))[
+CALLS: dict[str, int] = json.loads(Path(__file__).with_name("syscalls.json").read_text("ascii"))[
     (seccomp.here() or seccomp.ARCHES["x86_64"]).name
 ]
 libc = ctypes.CDLL(None, use_errno=True)
