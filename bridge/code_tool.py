@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from bridge import searching
 from bridge.bounds import TURNS, Bounds, LoopError, RepeatedFailure, TurnsExceeded
+from bridge.declarations import instructions, within
 from bridge.direct import ToolCall
 from bridge.errors import ConfigurationError, ToolError
 from bridge.loop import Answered, Direct, ModelCall, Part, Program, Refused, Step, begin, read_arguments
@@ -58,11 +60,14 @@ class CodeTool:
         executor: Open; runs the programs and judges every call.
         direct: True: every tool whose `callers` include `direct` is offered beside the code tool; or the names and
             patterns (`github.*`) of those that are.
+        budget: Tokens of declarations that the model reads at once (`declarations.within`); what does not fit, and
+            what is deferred, it finds with `search_tools`. None: all that is not deferred.
         name: Of the code tool.
         inputs, limits, context: Of every program, as for `Executor.start`.
 
     Attributes:
         schema: JSON Schema of the arguments; `program` is the first property.
+        search: The search tool, to be offered after the code tool; None where the model reads every declaration.
         instructions: How to write a program, and the declarations. `description` is a short text (`SHORT`) followed by
             them, for vendors that take long descriptions.
         direct: The tools beside it, in catalog order.
@@ -77,6 +82,7 @@ class CodeTool:
         executor: Executor,
         *,
         direct: bool | Iterable[str] = False,
+        budget: int | None = None,
         name: str = TOOL_NAME,
         inputs: Any = None,
         limits: Limits | None = None,
@@ -84,12 +90,23 @@ class CodeTool:
     ) -> None:
         if not re.fullmatch(rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH}}}", name):
             raise ConfigurationError(f"the code tool cannot be named {name!r}: 1 to 64 letters, digits, _ and -")
+        if name == searching.NAME:
+            raise ConfigurationError(f"the code tool cannot be named {name!r}: that is the tool that finds others")
+        if budget is not None and (isinstance(budget, bool) or budget < 0):
+            raise ConfigurationError(f"budget is a number of tokens from 0 on, not {budget!r}")
+        catalog = executor.catalog
+        programmatic = [entry for entry in catalog.entries if "programmatic" in entry.tool.callers]
+        declared = [entry for entry in programmatic if not entry.tool.defer]
+        if budget is not None:
+            declared = within(programmatic, budget)
         self.executor = executor
         self.name = name
         self.schema = SCHEMA
-        self.instructions = executor.instructions()
+        self.search = searching.Search(catalog) if len(declared) < len(programmatic) else None
+        search = searching.NAME if self.search is not None else None
+        self.instructions = instructions(catalog, budget=budget, search=search)
         self.description = f"{SHORT}\n\n{self.instructions}"
-        self.direct = offered(chosen(executor.catalog, direct), taken={name})
+        self.direct = offered(chosen(catalog, direct), taken={name, searching.NAME})
         self.runs: list[Run] = []
         self._by_name = {tool.name: tool for tool in self.direct}
         self._of_programs: dict[str, Any] = {"inputs": inputs, "limits": limits, "context": context}
@@ -135,6 +152,8 @@ class CodeTool:
             try:
                 if call.name == self.name:
                     parts.append(Program(call, self.program_of(call), self._of_programs))
+                elif self.search is not None and call.name == searching.NAME:
+                    parts.append(self.search.part(call))
                 else:
                     beside.append((call, self._direct_call(call)))
             except ToolError as error:
@@ -152,7 +171,8 @@ class CodeTool:
     def _direct_call(self, call: ModelCall) -> ToolCall:
         tool = self._by_name.get(call.name)
         if tool is None:
-            names = ", ".join([self.name, *list(self._by_name)[:20]])
+            search = [] if self.search is None else [searching.NAME]
+            names = ", ".join([self.name, *search, *list(self._by_name)[:20]])
             name = visible(call.name)[:80]
             if any(call.name in (entry.name, entry.expression) for entry in self.executor.catalog.entries):
                 text = (

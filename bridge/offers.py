@@ -39,8 +39,13 @@ class DirectTool:
         return given
 
 
-def chosen(catalog: Catalog, which: bool | Iterable[str], caller: Caller = "direct") -> list[Entry]:
+def chosen(
+    catalog: Catalog, which: bool | Iterable[str], caller: Caller = "direct", *, deferred: bool = False
+) -> list[Entry]:
     """The entries that one kind of caller may call, in catalog order: all that are not deferred, or those named.
+
+    Args:
+        deferred: All includes the deferred ones, for vendors that load them when they are found.
 
     Raises:
         ConfigurationError: A name or pattern that fits no such tool.
@@ -49,7 +54,7 @@ def chosen(catalog: Catalog, which: bool | Iterable[str], caller: Caller = "dire
         return []
     may = [entry for entry in catalog.entries if caller in entry.tool.callers]
     if which is True:
-        return [entry for entry in may if not entry.tool.defer]
+        return [entry for entry in may if deferred or not entry.tool.defer]
     patterns = [which] if isinstance(which, str) else list(which)
     for pattern in patterns:
         if not any(_named(entry, pattern) for entry in may):

@@ -20,6 +20,8 @@ from bridge.text import shown, visible
 from bridge.words import words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bridge.tools import Caller, Catalog, Entry
     from sandbox import Limits
 
@@ -27,6 +29,7 @@ __all__ = ["Detail", "Embed", "Found", "Index", "Session"]
 
 Detail = Literal["names", "signatures", "full"]
 DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
+NAME: Final = "search_tools"  # of the tool that a model searches with, wherever it is offered
 LIMIT: Final = 5  # tools that a search gives unless it asks for more; vendors' own searches give three to five
 MOST: Final = 50  # that it may ask for
 TEXT_BYTES: Final = 16 << 10  # of declarations in one answer; the largest single tools have about 12 KB of schema
@@ -90,6 +93,7 @@ class Session:
         budget: Tokens of declarations that are given at once.
         limits: Named in the instructions where given.
         caller: Whose tools are searched: those that programs may call, or those that the model may call directly.
+        entries: The only ones that are searched, whoever may call them; None for all that `caller` may.
         tool: The name of the search tool, as the instructions give it to the model.
         embed: For ranking by meaning as well (`bridge.embedding.minilm`).
     """
@@ -101,12 +105,14 @@ class Session:
         budget: int = BUDGET,
         limits: Limits | None = None,
         caller: Caller = "programmatic",
-        tool: str = "search_tools",
+        entries: Iterable[Entry] | None = None,
+        tool: str = NAME,
         embed: Embed | None = None,
     ) -> None:
         self._budget = budget
         self._limits = limits
         self._caller: Caller = caller
+        self._only = None if entries is None else {entry.name for entry in entries}
         self._tool = tool
         self._embed = embed
         self._found: dict[str, Entry] = {}
@@ -118,8 +124,11 @@ class Session:
 
     def _take(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.index = Index((e for e in catalog.entries if self._caller in e.tool.callers), embed=self._embed)
+        self.index = Index(filter(self._searched, catalog.entries), embed=self._embed)
         self._instructions = instructions(catalog, self._limits, budget=self._budget, search=self._tool)
+
+    def _searched(self, entry: Entry) -> bool:
+        return self._caller in entry.tool.callers if self._only is None else entry.name in self._only
 
     @property
     def instructions(self) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bridge.anthropic.conversation import Conversation, OnEvent
 from bridge.anthropic.offer import Offer, Turn
+from bridge.anthropic.wire import searches
 from bridge.bounds import TURNS, LoopError, RepeatedFailure, TurnsExceeded
 from bridge.code_tool import TOOL_NAME
 
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from bridge.executor import Executor
     from sandbox import Limits
 
-OFFERED: Final = frozenset({"direct", "hosted", "name", "inputs", "limits", "context"})  # options of an `Offer`
+OFFERED: Final = frozenset(  # options of an `Offer`
+    {"direct", "hosted", "budget", "name", "inputs", "limits", "context"}
+)
 
 __all__ = [
     "Conversation",
@@ -56,6 +59,7 @@ async def run(
     messages: Iterable[Any],
     direct: bool | Iterable[str] = False,
     hosted: bool = False,
+    budget: int | None = None,
     turns: int = TURNS,
     stream: bool = False,
     on_event: OnEvent | None = None,
@@ -74,6 +78,9 @@ async def run(
         direct: Tools that the model may also call by itself: True for all whose `callers` include `direct`, or names
             and patterns.
         hosted: The vendor's code execution runs the programs, not this machine.
+        budget: Tokens of declarations that the model reads at once; what does not fit, and deferred tools, it finds
+            with `search_tools`. None: all that is not deferred. With `hosted` the vendor keeps deferred tools, and
+            loads those that are found (here, or by a tool search of its own among `tools`).
         turns: Bound on requests.
         stream: Read responses as they are written; `on_event` (which implies it) gets the SDK's events.
         name: Of the code tool.
@@ -90,7 +97,10 @@ async def run(
         ConfigurationError: Parameters that cannot be meant.
         anthropic.APIError: A request failed. To go on after one, make a `Conversation` and call its `go` again.
     """
-    offer = Offer(executor, direct=direct, hosted=hosted, name=name, inputs=inputs, limits=limits, context=context)
+    params["tools"] = list(params.get("tools") or ())
+    own: dict[str, Any] = {"direct": direct, "hosted": hosted, "budget": budget, "name": name}
+    own |= {"inputs": inputs, "limits": limits, "context": context, "vendor_searches": searches(params["tools"])}
+    offer = Offer(executor, **own)
     conversation = Conversation(client, offer, messages, turns=turns, stream=stream, on_event=on_event, **params)
     return await conversation.go()
 
@@ -109,6 +119,8 @@ async def load(client: AsyncAnthropic | Anthropic, executor: Executor, state: st
         StateError: The state cannot be used (again); the text says why.
     """
     own = {name: options.pop(name) for name in OFFERED & set(options)}
+    options["tools"] = list(options.get("tools") or ())
+    own["vendor_searches"] = searches(options["tools"])
     conversation = Conversation(client, Offer(executor, **own), (), **options)
     return await conversation.restore(state, own.get("context"))
 

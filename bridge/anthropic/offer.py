@@ -8,17 +8,18 @@ the moment, since a forged `caller` must not reach what programs alone may call.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bridge.anthropic import wire
 from bridge.anthropic.pictures import with_pictures
-from bridge.anthropic.schemas import declared
+from bridge.anthropic.schemas import declared, search_tool
 from bridge.code_tool import TOOL_NAME, CodeTool
 from bridge.direct import ToolCall
 from bridge.errors import StateError, ToolError
-from bridge.loop import Direct, ModelCall, Part, Refused, Step, read_arguments
+from bridge.loop import Answered, Direct, ModelCall, Part, Refused, Step, read_arguments
 from bridge.offers import DirectTool, chosen, offered
+from bridge.searching import NAME, Search
 
 if TYPE_CHECKING:
     from bridge.approval import ApprovalRequest
@@ -38,7 +39,9 @@ class Offer:
         direct: Tools that the model may call by itself: True for all whose `callers` include `direct`, or names and
             patterns.
         hosted: Programs are the vendor's (code execution, Python in its container) in place of ours: its programs call
-            the executor's tools, through the gate.
+            the executor's tools, through the gate. Deferred ones are declared as such, and the model finds them.
+        vendor_searches: The request has a tool search of the vendor's own, so none is offered here.
+        budget: As for `CodeTool`; where programs are the vendor's, it is told of all that is not deferred.
         name: Of the code tool.
         inputs, limits, context: As for `Executor.start`.
         messages: The conversation so far, when it is taken up in the middle.
@@ -54,6 +57,8 @@ class Offer:
         *,
         direct: bool | Iterable[str] = False,
         hosted: bool = False,
+        vendor_searches: bool = False,
+        budget: int | None = None,
         name: str = TOOL_NAME,
         inputs: Any = None,
         limits: Limits | None = None,
@@ -66,13 +71,18 @@ class Offer:
         self._limits = limits
         self._context = context
         self._by_program: dict[str, DirectTool] = {}
+        self._names: dict[str, str] = {}  # exact name -> the vendor's
+        self._search: Search | None = None  # where the vendor loads what is found
         if hosted:
             self._code = CodeTool(executor, direct=False, limits=limits, context=context)
-            self.tools = self._hosted(direct)
+            self.tools = self._hosted(direct, search=not vendor_searches)
         else:
-            self._code = CodeTool(executor, direct=direct, name=name, inputs=inputs, limits=limits, context=context)
+            self._code = CodeTool(
+                executor, direct=direct, budget=budget, name=name, inputs=inputs, limits=limits, context=context
+            )
             code = {"name": name, "description": self._code.description, "input_schema": dict(self._code.schema)}
-            self.tools = [code, *(declared(tool) for tool in self._code.direct)]
+            search = [] if self._code.search is None else [search_tool(self._code.search)]
+            self.tools = [code, *search, *(declared(tool) for tool in self._code.direct)]
 
     @property
     def runs(self) -> list[Run]:
@@ -97,7 +107,7 @@ class Offer:
         elif calls:
             parts = self._parts(calls)
         step = await self._code.begin([wire.model_call(call) for call in calls], parts) if calls else None
-        return Turn(content, stop, step, self.executor.fetch)
+        return Turn(content, stop, step, self)
 
     async def refuse(self, response: Any, error: ToolError) -> Turn:
         """Answer every call of a response with an error and make none of them."""
@@ -105,26 +115,43 @@ class Offer:
         self.programs.see(content)
         calls = [wire.model_call(call) for call in wire.calls_in(content)]
         step = await self._code.begin(calls, [Refused(call, error) for call in calls])
-        return Turn(content, wire.Stop("tool_use"), step, self.executor.fetch)
+        return Turn(content, wire.Stop("tool_use"), step, self)
 
     async def restore(self, content: list[wire.Block], stop: str, step: Any, context: Any = None) -> Turn:
         """A paused turn from the parts that were put away. Raises `StateError`, as `Executor.load`."""
         self.programs.see(content)
         loaded = await Step.load(self.executor, step, context) if step is not None else None
         self.runs.extend(loaded.runs if loaded is not None else ())
-        return Turn(content, wire.Stop(stop), loaded, self.executor.fetch)
+        return Turn(content, wire.Stop(stop), loaded, self)
 
-    def _hosted(self, direct: bool | Iterable[str]) -> list[dict[str, Any]]:
+    def result(self, call: wire.Block, answered: Answered) -> wire.Block:
+        """The `tool_result` for a call."""
+        if wire.caller_of(call).program is not None:
+            return wire.result(answered, flagged=False)
+        if self._search is not None and call["name"] == NAME and not answered.failed:
+            entries = self._search.find(wire.model_call(call)).entries  # asked again, it gives the same
+            references = [{"type": "tool_reference", "tool_name": self._names[entry.name]} for entry in entries]
+            return wire.result(answered) | ({"content": references} if references else {})
+        block = wire.result(answered)
+        return block if answered.result is None else with_pictures(block, answered.result.images, self.executor.fetch)
+
+    def _hosted(self, direct: bool | Iterable[str], *, search: bool) -> list[dict[str, Any]]:
         catalog = self.executor.catalog
-        from_programs = chosen(catalog, True, "programmatic")
-        by_itself = chosen(catalog, direct)
+        from_programs = chosen(catalog, True, "programmatic", deferred=True)
+        by_itself = chosen(catalog, direct, deferred=True)
         entries = [entry for entry in catalog.entries if entry in from_programs or entry in by_itself]
+        deferred = [entry for entry in entries if entry.tool.defer]
         tools: list[dict[str, Any]] = [{"type": wire.HOSTED, "name": wire.CODE_EXECUTION}]
-        for tool in offered(entries, {wire.CODE_EXECUTION}, hyphens=False):
+        if deferred and search:
+            self._search = Search(catalog, deferred)
+            tools.append(search_tool(self._search))
+        for tool in offered(entries, {wire.CODE_EXECUTION, NAME}, hyphens=False):
             callers = [wire.HOSTED] if tool.entry in from_programs else []
             callers += ["direct"] if tool.entry in by_itself else []
-            tools.append(declared(tool, callers=callers, returns=wire.HOSTED in callers))
+            made = declared(tool, callers=callers, returns=wire.HOSTED in callers)
+            tools.append(made | ({"defer_loading": True} if tool.entry in deferred else {}))
             self._by_program[tool.name] = tool
+            self._names[tool.entry.name] = tool.name
         return tools
 
     def _parts(self, calls: list[wire.Block]) -> list[Part]:
@@ -140,6 +167,9 @@ class Offer:
                 if parent is not None and parent not in self.programs.live:
                     text = f"the call says that the program {parent!r} made it, and no such program is running"
                     raise ToolError("denied", text)
+                if parent is None and self._search is not None and call.name == NAME:
+                    parts.append(self._search.part(call))
+                    continue
                 tool = self._by_program.get(call.name)
                 if tool is None:
                     there = ", ".join(list(self._by_program)[:20]) or "none"
@@ -184,10 +214,8 @@ class Turn:
         final: Whether the loop ends here: nothing is to be answered or continued.
     """
 
-    def __init__(
-        self, content: list[wire.Block], stop: wire.Stop, step: Step | None, fetch: Callable[[str], Any]
-    ) -> None:
-        self._fetch = fetch
+    def __init__(self, content: list[wire.Block], stop: wire.Stop, step: Step | None, offer: Offer) -> None:
+        self._offer = offer
         self.content = content
         self.stop = stop
         self._step = step
@@ -232,13 +260,8 @@ class Turn:
         if self.content:  # the API takes no empty message
             made.append({"role": "assistant", "content": self.content})
         if self._step is not None:
-            programs = {call["id"] for call in wire.calls_in(self.content) if wire.caller_of(call).program is not None}
-            blocks: list[wire.Block] = []
-            for answered in self._step.answers:
-                block = wire.result(answered, flagged=answered.id not in programs)
-                if answered.result is not None and answered.id not in programs:
-                    block = with_pictures(block, answered.result.images, self._fetch)
-                blocks.append(block)
+            calls = {call["id"]: call for call in wire.calls_in(self.content)}
+            blocks = [self._offer.result(calls[answered.id], answered) for answered in self._step.answers]
             made.append(wire.answer_message(self.content, blocks))
         return made
 

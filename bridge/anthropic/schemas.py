@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from bridge.dialect import Document, is_list, is_object, listed
 from bridge.offers import DirectTool
+from bridge.searching import NAME, Search
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TOP: Final = ("anyOf", "oneOf", "allOf")
@@ -41,6 +42,11 @@ def declared(tool: DirectTool, *, callers: list[str] | None = None, returns: boo
     if callers is not None:
         made["allowed_callers"] = callers
     return made
+
+
+def search_tool(search: Search) -> dict[str, Any]:
+    """The search among tools that are not declared, or not loaded, yet."""
+    return {"name": NAME, "description": search.description, "input_schema": input_schema(search.schema)[0]}
 
 
 def input_schema(schema: Mapping[str, Any], *, acyclic: bool = False) -> tuple[dict[str, Any], list[Any]]:

@@ -69,6 +69,11 @@ def caller_of(block: Block) -> Caller:
     return Caller(str(cast("Block", caller).get("tool_id")) if isinstance(caller, dict) else "")
 
 
+def searches(tools: Iterable[Any]) -> bool:
+    """Whether a tool search of the vendor's own is among tools."""
+    return any(str(field(tool, "type")).startswith("tool_search_tool_") for tool in tools)
+
+
 def calls_in(content: Iterable[Block]) -> list[Block]:
     """The `tool_use` blocks: calls that the client has to answer."""
     return [block for block in content if block.get("type") == "tool_use"]

@@ -6,19 +6,20 @@ bounded by `Limits.output_bytes`; what is cut is a resource link away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 
 from bridge.code_tool import SHORT
 from bridge.mcp.text import depth, well_formed
-from bridge.search import DESCRIPTION, SCHEMA
+from bridge.search import DESCRIPTION, NAME, SCHEMA
 
 if TYPE_CHECKING:
     from bridge.results import Result
     from bridge.search import Found, Session
 
-RUN, SEARCH, RESUME = "run_program", "search_tools", "resume_program"
+RUN, SEARCH, RESUME = "run_program", NAME, "resume_program"
 RESULTS: Final = "sandbridge:///results/"  # of whole results and pictures; servers' resources have an authority
 DEPTH: Final = 100  # levels of a value in structured content; hosts' parsers stop at about 200 with some around it
 OUTCOME_SCHEMA: Final[dict[str, Any]] = {
@@ -141,13 +142,16 @@ def failed(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=well_formed(text))], is_error=True)
 
 
-def outcome(result: Result, pictures: list[types.ResourceLink], more: str = "") -> types.CallToolResult:
+def outcome(
+    result: Result, pictures: list[types.ResourceLink], more: str = "", remarks: Sequence[str] = ()
+) -> types.CallToolResult:
     """The result of a run, or of its pause.
 
     Args:
         result: Of the executor.
         pictures: Links to what the program gave to `image()`.
         more: Text after that of the result.
+        remarks: Warnings besides its own; `more` says them too.
     """
     text = well_formed(result.text + (f"\n{more}" if more else ""))
     content: list[types.ContentBlock] = [types.TextContent(text=text)]
@@ -173,8 +177,8 @@ def outcome(result: Result, pictures: list[types.ResourceLink], more: str = "") 
             "code": error.code,
             "message": error.message[:4_000],
         }
-    if result.warnings:
-        data["warnings"] = [each.message[:1_000] for each in result.warnings[:20]]
+    if warnings := [*(each.message for each in result.warnings), *remarks]:
+        data["warnings"] = [each[:1_000] for each in warnings[:20]]
     waiting = [*result.approvals, *result.pending]
     if waiting:
         data["waiting"] = [{"tool": each.tool} | ({"line": each.line} if each.line else {}) for each in waiting[:50]]

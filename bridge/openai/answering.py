@@ -14,22 +14,26 @@ from bridge.code_tool import TOOL_NAME, Answered, CodeTool, ModelCall, read_argu
 from bridge.direct import ToolCall
 from bridge.errors import StateError, ToolError
 from bridge.loop import Direct, Part, Refused, Step
+from bridge.offers import chosen
 from bridge.openai import definitions
 from bridge.openai import turns as base
 from bridge.openai.approvals import Approvals
 from bridge.openai.items import (
     FOREIGN,
+    SEARCH,
     Called,
     Programs,
     approval,
     called,
     for_program,
     is_final,
+    loaded,
     output,
     plain,
 )
 from bridge.openai.turns import Item
 from bridge.pictures import readable
+from bridge.searching import NAME, Search
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -46,6 +50,8 @@ class Offer:
         hosted: The vendor runs the programs: no code tool of ours is offered.
         leave: Calls of tools that are not the executor's are the application's; else the model is told that there is
             no such tool.
+        budget: As for `CodeTool`; where the vendor runs the programs, it is told of all that is not deferred.
+        vendor_searches: The vendor has a tool search of its own in the request: it gets deferred tools to search.
     """
 
     def __init__(
@@ -55,23 +61,38 @@ class Offer:
         direct: bool | Iterable[str] = False,
         hosted: bool = False,
         leave: bool = False,
+        vendor_searches: bool = False,
+        budget: int | None = None,
         name: str = TOOL_NAME,
         inputs: Any = None,
         limits: Limits | None = None,
         context: Any = None,
     ) -> None:
-        self.tool = CodeTool(executor, direct=direct, name=name, inputs=inputs, limits=limits, context=context)
+        self.tool = CodeTool(
+            executor, direct=direct, budget=budget, name=name, inputs=inputs, limits=limits, context=context
+        )
         self.hosted = hosted
         self.leave = leave
         self.programs = Programs()
         self._limits = limits
         self._context = context
-        self._of_vendor, self._by_name = definitions.hosted(executor.catalog, self.tool.direct)
-        self._direct = {each.entry.name for each in self.tool.direct}
+        beside = chosen(executor.catalog, direct, deferred=hosted)
+        self._hosted = definitions.hosted(executor.catalog, beside)
+        self._by_name = self._hosted.tools
+        self._direct = {entry.name for entry in beside}
+        self._vendor_searches = vendor_searches
+        self.search: Search | None = None
+        if hosted and self._hosted.deferred and not vendor_searches:
+            deferred = [entry for entry in executor.catalog.entries if entry.name in self._hosted.deferred]
+            self.search = Search(executor.catalog, deferred)
 
     def tools(self, *, raw: bool) -> list[Item]:
-        """Definitions for the request, the code tool first."""
-        return self._of_vendor if self.hosted else definitions.of(self.tool, raw=raw)
+        """Definitions for the request, the code tool first. The same in every request, whatever was found."""
+        if not self.hosted:
+            return definitions.of(self.tool, raw=raw)
+        if self.search is not None:
+            return [*self._hosted.definitions, definitions.search_tool(self.search)]
+        return [*self._hosted.definitions, *(self._hosted.deferred.values() if self._vendor_searches else ())]
 
     @property
     def instructions(self) -> str:
@@ -88,6 +109,8 @@ class Offer:
             fault = None if call.parent is None else self.programs.fault(call.parent)
             if fault is not None:
                 found.append(Refused(call.model_call, ToolError("denied", f"{fault}: nothing was called")))
+            elif call.item["type"] == SEARCH:
+                found.append(self._searched(call.model_call))
             elif call.item["type"] == "mcp_approval_request":
                 requests.setdefault(call.parent, []).append(call)
             elif call.parent is not None or self.hosted:
@@ -100,6 +123,21 @@ class Offer:
         for parent, group in requests.items():
             found += self._to_approve(parent, group)
         return found
+
+    def _searched(self, call: ModelCall) -> Part:
+        try:
+            if self.search is None:
+                raise ToolError("unknown_tool", "there is nothing to search")
+            return self.search.part(call)
+        except ToolError as error:
+            return Refused(call, error)
+
+    def _loaded(self, call: Called, answered: Answered) -> Item:
+        """What a search loads. Asked again, it gives the same: also in another process, after a pause."""
+        if answered.failed or self.search is None:
+            return loaded(call, ())
+        entries = self.search.find(call.model_call).entries
+        return loaded(call, [self._hosted.deferred[entry.name] for entry in entries])
 
     def _through_gate(self, parent: str | None, group: Sequence[Called]) -> list[Part]:
         """Calls of tools that the vendor was told of: of one of its programs, or of the model itself."""
@@ -151,6 +189,8 @@ class Offer:
 
     def answer(self, call: Called, answered: Answered, parts: Sequence[Part]) -> Item:
         """The item that goes back for a call."""
+        if call.item["type"] == SEARCH:
+            return self._loaded(call, answered)
         if call.item["type"] == "mcp_approval_request":
             asked = next((each for each in parts if isinstance(each, Approvals) and each.has(call.id)), None)
             approve, reason = asked.verdict(answered) if asked is not None else (False, answered.text)
@@ -167,15 +207,18 @@ class Offer:
         """Whether the executor answers a call, rather than the application."""
         if item["type"] == "mcp_approval_request" or not self.leave:
             return True
+        if item["type"] == SEARCH:
+            return self.search is not None
         name = item["name"]
-        return name == self.tool.name or name in self._by_name or any(name == each.name for each in self.tool.direct)
+        own = {self.tool.name, *([] if self.tool.search is None else [NAME])}
+        return name in own or name in self._by_name or any(name == each.name for each in self.tool.direct)
 
 
 class Turn(base.Turn):
     """One response of the Responses API with what the executor did about it; `items` are input items."""
 
     def __init__(self, response: Response, offer: Offer, step: Step, parts: Sequence[Part], given: _Given) -> None:
-        cut = {call.id: call.item["name"] for call in given.cut}
+        cut = {call.id: call.model_call.name for call in given.cut}
         reason = given.reason
         super().__init__(response, step, calls=bool(given.calls), left=given.left, cut=cut, reason=reason)
         self.offer = offer  # the next response is handled with the same

@@ -20,6 +20,7 @@ from bridge.openai import definitions
 from bridge.openai import turns as base
 from bridge.openai.items import json_text, plain
 from bridge.openai.turns import Item, Sending
+from bridge.searching import NAME
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
@@ -79,7 +80,7 @@ class _Read:
         elif self.message["content"] is None:
             self.message["content"] = ""  # a message must have one or the other
         found = [_model_call(call) for call in made]
-        ours = {tool.name, *(each.name for each in tool.direct)}
+        ours = {tool.name, *([] if tool.search is None else [NAME]), *(each.name for each in tool.direct)}
         self.left = [item for item, call in zip(made, found, strict=True) if leave and call.name not in ours]
         self.all = [call for call in found if not leave or call.name in ours]
         # The message ended in the middle of its last call, or nothing in it is meant.
@@ -174,6 +175,7 @@ async def run(
     stream: bool = False,
     on_event: OnEvent | None = None,
     direct: bool | Iterable[str] = False,
+    budget: int | None = None,
     raw: bool = False,
     name: str = TOOL_NAME,
     turns: int = TURNS,
@@ -191,6 +193,8 @@ async def run(
         stream: Have completions streamed; every chunk goes to `on_event` as it arrives.
         on_event: A function, or an async one, of a chunk; it is awaited before the next chunk is read.
         direct: Tools that the model may also call by itself: True for all that allow it, or names and patterns.
+        budget: Tokens of declarations that the model reads at once; what does not fit, and deferred tools, it finds
+            with `search_tools`. None: all that is not deferred.
         raw: The code tool takes raw text (a custom tool). Few servers have that here.
         name: Of the code tool.
         turns: At most so many requests.
@@ -207,7 +211,8 @@ async def run(
         openai.OpenAIError: What the client raises: connection, key, refused requests.
         SandboxError: V8 or the walls are not there.
     """
-    options = {"direct": direct, "name": name, "inputs": inputs, "limits": limits, "context": context}
+    options = {"direct": direct, "budget": budget, "name": name}
+    options |= {"inputs": inputs, "limits": limits, "context": context}
     request = {"model": model, "messages": messages, **request}
     return await _made(client, executor, request, turns, options, Sending(stream, on_event, raw)).go()
 
@@ -253,6 +258,7 @@ async def handle(
     *,
     after: Turn | None = None,
     direct: bool | Iterable[str] = False,
+    budget: int | None = None,
     name: str = TOOL_NAME,
     inputs: Any = None,
     limits: Limits | None = None,
@@ -262,7 +268,7 @@ async def handle(
 
     Args:
         after: What this gave for the completion before: its options are taken over.
-        direct, name, inputs, limits, context: As for `run`; give `tools` the same first two.
+        direct, budget, name, inputs, limits, context: As for `run`; give `tools` the same first three.
 
     Returns:
         What to append (`transcript`: the message and its tools' messages), or why nothing is to be sent (`status`).
@@ -276,7 +282,8 @@ async def handle(
         raise StateError(f"completion {completion.id} has no choices: there is nothing to answer")
     tool = after.tool if after is not None else None
     if tool is None:
-        tool = CodeTool(executor, direct=direct, name=name, inputs=inputs, limits=limits, context=context)
+        own: Item = {"inputs": inputs, "limits": limits, "context": context}
+        tool = CodeTool(executor, direct=direct, budget=budget, name=name, **own)
     return await answer(completion, tool, leave=True)
 
 
@@ -288,10 +295,15 @@ async def answer(completion: ChatCompletion, tool: CodeTool, *, leave: bool, ref
 
 
 def tools(
-    executor: Executor, *, direct: bool | Iterable[str] = False, name: str = TOOL_NAME, raw: bool = False
+    executor: Executor,
+    *,
+    direct: bool | Iterable[str] = False,
+    budget: int | None = None,
+    name: str = TOOL_NAME,
+    raw: bool = False,
 ) -> list[Item]:
     """Definitions for `tools=` in a loop of your own. What the model must know besides: `executor.instructions()`."""
-    return definitions.of(CodeTool(executor, direct=direct, name=name), api="chat", raw=raw)
+    return definitions.of(CodeTool(executor, direct=direct, budget=budget, name=name), api="chat", raw=raw)
 
 
 def with_instructions(messages: Sequence[Item], instructions: str) -> list[Item]:

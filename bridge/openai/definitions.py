@@ -9,11 +9,13 @@ for only where the schema is already what strict mode wants: making it so would 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from bridge.code_tool import SHORT, CodeTool, vendor_names
 from bridge.dialect import Document, is_list, is_object, listed, mapped, types_of
 from bridge.offers import DirectTool, offer
+from bridge.searching import NAME, Search
 from bridge.tools import Catalog, Entry
 
 Api = Literal["responses", "chat"]
@@ -37,7 +39,7 @@ _LEFT_OUT: Final = frozenset(["$schema", "$id", "id", "$anchor", "$dynamicAnchor
 
 
 def of(tool: CodeTool, *, api: Api = "responses", raw: bool = False) -> list[Definition]:
-    """The code tool, first, and the tools beside it.
+    """The code tool, first, the search where there is one, and the tools beside it.
 
     Args:
         raw: The code tool takes raw text (a custom tool), which spares the model the escaping; for endpoints that
@@ -53,7 +55,8 @@ def of(tool: CodeTool, *, api: Api = "responses", raw: bool = False) -> list[Def
         first = {"type": "custom", **custom} if api == "responses" else {"type": "custom", "custom": custom}
     else:
         first = function(tool.name, about, tool.schema, api=api)
-    return [first, *(function(each.name, each.description, each.schema, api=api) for each in tool.direct)]
+    search = [] if tool.search is None else [function(NAME, tool.search.description, tool.search.schema, api=api)]
+    return [first, *search, *(function(each.name, each.description, each.schema, api=api) for each in tool.direct)]
 
 
 def function(name: str, description: str, schema: Any, *, api: Api = "responses") -> Definition:
@@ -66,17 +69,33 @@ def function(name: str, description: str, schema: Any, *, api: Api = "responses"
     return {"type": "function", "function": made | ({"strict": True} if strict else {})}
 
 
-def hosted(catalog: Catalog, beside: Iterable[DirectTool]) -> tuple[list[Definition], dict[str, DirectTool]]:
-    """The vendor's own code tool, the tools that its programs may call, and those by the names that they have there.
+@dataclass(frozen=True)
+class Hosted:
+    """What the vendor is told of, where it runs the programs.
+
+    Attributes:
+        definitions: Its own code tool, and what is not deferred.
+        deferred: By exact name: the definitions of what has to be found first.
+        tools: All, by the names that they have there.
+    """
+
+    definitions: list[Definition]
+    deferred: dict[str, Definition]
+    tools: dict[str, DirectTool]
+
+
+def hosted(catalog: Catalog, beside: Iterable[Entry]) -> Hosted:
+    """The tools that the vendor's programs may call, and those that its model may.
 
     Args:
         beside: Tools that the model may also call by itself, under these same names.
     """
-    direct = {each.entry.name for each in beside}
+    direct = {entry.name for entry in beside}
     entries = {entry.name: entry for entry in catalog.entries if entry.name in direct or _for_programs(entry)}
     names = vendor_names(entries)
     tools: dict[str, DirectTool] = {}
     definitions: list[Definition] = [dict(HOSTED)]
+    deferred: dict[str, Definition] = {}
     for exact, entry in entries.items():
         offered = tools[names[exact]] = offer(entry, names[exact])
         made = function(offered.name, offered.description, offered.schema)
@@ -88,12 +107,25 @@ def hosted(catalog: Catalog, beside: Iterable[DirectTool]) -> tuple[list[Definit
             inner = mapped(output, "properties")["result"] if entry.tool.wraps_result else output
             if is_object(inner):
                 made["output_schema"] = _part(document, inner, _INLINED) | _definitions(document)
-        definitions.append(made)
-    return definitions, tools
+        if entry.tool.defer:
+            deferred[exact] = made | {"defer_loading": True}
+        else:
+            definitions.append(made)
+    return Hosted(definitions, deferred, tools)
+
+
+def search_tool(search: Search) -> Definition:
+    """The vendor's tool search, executed here."""
+    return {
+        "type": "tool_search",
+        "execution": "client",
+        "description": search.description,
+        "parameters": translated(search.schema),
+    }
 
 
 def _for_programs(entry: Entry) -> bool:
-    return "programmatic" in entry.tool.callers and not entry.tool.defer
+    return "programmatic" in entry.tool.callers
 
 
 # ---- schemas -------------------------------------------------------------------------------------------------------

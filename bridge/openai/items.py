@@ -15,11 +15,13 @@ import msgspec
 from bridge.approval import canonical
 from bridge.code_tool import Answered, ModelCall
 from bridge.openai.turns import Item
+from bridge.searching import NAME
 
 if TYPE_CHECKING:
     from bridge.pictures import Picture
 
-CALLS: Final = frozenset(["function_call", "custom_tool_call", "mcp_approval_request"])
+SEARCH: Final = "tool_search_call"
+CALLS: Final = frozenset(["function_call", "custom_tool_call", "mcp_approval_request", SEARCH])
 # Calls that wait for the application, and that no executor can answer: it has no shell, no screen, no patches.
 FOREIGN: Final = frozenset(["shell_call", "local_shell_call", "apply_patch_call", "computer_call"])
 
@@ -61,7 +63,8 @@ class Called:
     def model_call(self) -> ModelCall:
         """The call, whoever made it."""
         raw = self.item["input"] if self.item["type"] == "custom_tool_call" else None
-        return ModelCall(id=self.id, name=self.item["name"], arguments=self.item.get("arguments"), program=raw)
+        name = NAME if self.item["type"] == SEARCH else self.item["name"]
+        return ModelCall(id=self.id, name=name, arguments=self.item.get("arguments"), program=raw)
 
 
 @dataclass
@@ -96,17 +99,22 @@ class Programs:
         return None
 
 
+def is_call(item: Item) -> bool:
+    """Whether an item waits for an answer of the client. A search that the vendor carries out itself does not."""
+    return item.get("type") in CALLS and (item["type"] != SEARCH or item.get("execution") == "client")
+
+
 def called(output: Iterable[Item], *, status: str | None) -> list[Called]:
     """What a response calls for, in its order. In an incomplete one the last call may be cut."""
     items = list(output)
     found: list[Called] = []
     for position, item in enumerate(items):
-        if item.get("type") in CALLS:
+        if is_call(item):
             caller: Item = item.get("caller") or {}
             parent = caller.get("caller_id") if caller.get("type") == "program" else None
             last = position == len(items) - 1 and item.get("status") != "completed"
             cut = item.get("status") == "incomplete" or (status == "incomplete" and last)
-            identity = item["id"] if item["type"] == "mcp_approval_request" else item["call_id"]
+            identity = item["id"] if item["type"] == "mcp_approval_request" else item.get("call_id") or item["id"]
             found.append(Called(item, identity, parent, cut))
     return found
 
@@ -171,6 +179,12 @@ def json_text(value: Any) -> str:
 def _code(text: str) -> tuple[str, str]:
     code, found, message = text.removeprefix("[sandbridge] error ").removeprefix("Error: ").partition(": ")
     return (code, message) if found and code.isidentifier() else ("failed", text)
+
+
+def loaded(call: Called, tools: Iterable[Item]) -> Item:
+    """The answer to a search: definitions, which the vendor has from then on. There is no place for words in it."""
+    made: Item = {"type": "tool_search_output", "call_id": call.item.get("call_id"), "execution": "client"}
+    return made | {"status": "completed", "tools": list(tools)}
 
 
 def approval(call: Called, *, approve: bool, reason: str = "") -> Item:

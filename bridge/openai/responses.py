@@ -16,7 +16,7 @@ from bridge.openai import client as clients
 from bridge.openai import turns as base
 from bridge.openai.answering import Offer, Turn, answer, restored
 from bridge.openai.definitions import HOSTED
-from bridge.openai.items import CALLS, FOREIGN, listed, plain, spoken
+from bridge.openai.items import FOREIGN, is_call, listed, plain, spoken
 from bridge.openai.turns import Item, Sending
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bridge.openai.client import OnEvent
     from sandbox import Limits
 
-_OF_APPLICATION: Final = frozenset(["function", "custom", "namespace", "tool_search"])
+_OF_APPLICATION: Final = frozenset(["function", "custom", "namespace"])
 _OF_CLIENT: Final = frozenset(["local_shell", "shell", "apply_patch", "computer", "computer_use_preview"])
 
 
@@ -95,7 +95,7 @@ class Conversation(base.Conversation):
         return await answer(response, self._offer, refusal)
 
     def _has_calls(self, response: Response) -> bool:
-        return any(item.type in CALLS or item.type in FOREIGN for item in response.output)
+        return any(is_call(item) or item["type"] in FOREIGN for item in plain(response.output))
 
 
 async def run(
@@ -108,6 +108,7 @@ async def run(
     on_event: OnEvent | None = None,
     direct: bool | Iterable[str] = False,
     hosted: bool = False,
+    budget: int | None = None,
     raw: bool | None = None,
     name: str = TOOL_NAME,
     turns: int = TURNS,
@@ -127,6 +128,9 @@ async def run(
         direct: Tools that the model may also call by itself: True for all that allow it, or names and patterns.
         hosted: The vendor runs the programs (`programmatic_tool_calling`), and their calls are answered here. Giving
             that tool in `tools` means the same.
+        budget: Tokens of declarations that the model reads at once; what does not fit, and deferred tools, it finds
+            with `search_tools`. None: all that is not deferred. With `hosted`, deferred tools are found by the
+            vendor's `tool_search`, executed here (or there, where that tool is in `tools`).
         raw: Whether the code tool takes raw text, which is shorter than JSON. None: where the endpoint is known to
             have such tools, and its model takes them.
         name: Of the code tool.
@@ -147,7 +151,8 @@ async def run(
         openai.OpenAIError: What the client raises: connection, key, refused requests.
         SandboxError: V8 or the walls are not there.
     """
-    options = {"direct": direct, "hosted": hosted, "name": name, "inputs": inputs, "limits": limits, "context": context}
+    options = {"direct": direct, "hosted": hosted, "budget": budget, "name": name}
+    options |= {"inputs": inputs, "limits": limits, "context": context}
     request = {"model": model, "input": input, **request}
     return await _made(client, executor, request, turns, options, Sending(stream, on_event, raw)).go()
 
@@ -171,14 +176,15 @@ async def load(client: Any, executor: Executor, state: str, **options: Any) -> C
 def _made(client: Any, executor: Executor, request: Item, turns: int, options: Item, sending: Sending) -> Conversation:
     """A conversation of which nothing was sent yet."""
     clients.check(client, "responses")
-    tools, asked = checked_tools(request.pop("tools", None))
+    tools = checked_tools(request.pop("tools", None))
     if request.pop("background", None):
         raise ConfigurationError("a loop waits for every response: leave background out")
     if "messages" in request:
         raise ConfigurationError("messages belong to Chat Completions: bridge.openai.chat.run(...); here it is input")
-    if asked:
+    kept = [tool for tool in tools if tool["type"] != HOSTED["type"]]
+    if kept != tools:
         options["hosted"] = True
-    offer = Offer(executor, **options)
+    offer = Offer(executor, vendor_searches=any(tool["type"] == "tool_search" for tool in kept), **options)
     said = request.get("instructions")
     request["instructions"] = f"{said}\n\n{offer.instructions}" if said else offer.instructions
     if request.get("store") is False and request.get("include") is None:
@@ -187,7 +193,7 @@ def _made(client: Any, executor: Executor, request: Item, turns: int, options: I
         sending.raw = False
     request["input"] = listed(request["input"])
     offer.programs.saw(request["input"])
-    return Conversation(client, offer, request, Bounds(turns), sending, tools)
+    return Conversation(client, offer, request, Bounds(turns), sending, kept)
 
 
 async def handle(
@@ -198,6 +204,7 @@ async def handle(
     history: Sequence[Any] = (),
     direct: bool | Iterable[str] = False,
     hosted: bool = False,
+    budget: int | None = None,
     name: str = TOOL_NAME,
     inputs: Any = None,
     limits: Limits | None = None,
@@ -209,7 +216,7 @@ async def handle(
         after: What this gave for the response before: options and programs of the conversation are taken from it.
         history: Or the items before this response, in order: a call of the vendor's program is answered only when
             its program is there and has not ended.
-        direct, hosted, name, inputs, limits, context: As for `run`; give `tools` the same first three.
+        direct, hosted, budget, name, inputs, limits, context: As for `run`; give `tools` the same first four.
 
     Returns:
         What to send next (`items`), or why nothing is (`status`). Calls of tools that are not the executor's are the
@@ -221,7 +228,7 @@ async def handle(
     """
     if after is not None:
         return await answer(response, after.offer)
-    own = {"direct": direct, "name": name, "inputs": inputs, "limits": limits, "context": context}
+    own = {"direct": direct, "budget": budget, "name": name, "inputs": inputs, "limits": limits, "context": context}
     hosted = hosted or any(tool.type == HOSTED["type"] for tool in response.tools or ())
     offer = Offer(executor, hosted=hosted, leave=True, **cast("Any", own))
     offer.programs.saw(listed(history))
@@ -233,38 +240,36 @@ def tools(
     *,
     direct: bool | Iterable[str] = False,
     hosted: bool = False,
+    budget: int | None = None,
     name: str = TOOL_NAME,
     raw: bool = False,
 ) -> list[Item]:
     """Definitions for `tools=` in a loop of your own. What the model must know besides: `executor.instructions()`."""
-    return Offer(executor, direct=direct, hosted=hosted, name=name).tools(raw=raw)
+    return Offer(executor, direct=direct, hosted=hosted, budget=budget, name=name).tools(raw=raw)
 
 
-def checked_tools(given: Any) -> tuple[list[Item], bool]:
-    """Tools of the application beside ours, and whether the vendor is to run programs.
+def checked_tools(given: Any) -> list[Item]:
+    """Tools of the application beside ours.
 
     Raises:
         ConfigurationError: A tool that a loop cannot answer.
     """
     found: list[Item] = listed(given)
-    kept: list[Item] = []
-    hosted = False
     for tool in found:
         kind = tool.get("type")
-        if kind == HOSTED["type"]:
-            hosted = True
-        elif kind in _OF_APPLICATION:
+        if kind in _OF_APPLICATION:
             name = tool.get("name", kind)
             raise ConfigurationError(
                 f"the {kind} tool {name!r} belongs into the executor: Executor([Tool(name=..., input_schema=...)]), "
                 f"with a handler, or without one: then its calls pause the loop. direct=[{name!r}] lets the model call "
                 "it by itself too"
             )
-        elif kind in _OF_CLIENT:
+        if kind in _OF_CLIENT:
             raise ConfigurationError(f"a loop cannot answer {kind} calls: use `handle` in a loop of your own")
-        else:
-            kept.append(tool)
-    return kept, hosted
+        if kind == "tool_search" and tool.get("execution") == "client":
+            text = "tool_search with execution=client is offered here, where tools of the executor are deferred"
+            raise ConfigurationError(f"{text}: leave it out, or leave its execution to the vendor")
+    return found
 
 
 def _after_first(choice: Any) -> Any:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Item = dict[str, Any]
 VERSION: Final = 1  # of a dumped conversation
 EMPTY: Final = 3  # responses in a row with neither a call nor a message: the model does not go on
-_OFFERED: Final = frozenset(["direct", "hosted", "name", "inputs", "limits", "context"])
+_OFFERED: Final = frozenset(["direct", "hosted", "budget", "name", "inputs", "limits", "context"])
 _SENDING: Final = frozenset(["stream", "on_event", "raw"])
 INTERRUPTED: Final = (
     "[sandbridge] error not_made: the response was cut off ({reason}) in the middle of this call, so it was not made; "

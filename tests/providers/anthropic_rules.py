@@ -37,6 +37,7 @@ def check_request(request: Block, issued: Mapping[str, Block]) -> None:
     check_tools(tools)
     check_choice(request.get("tool_choice"), tools)
     check_messages(request["messages"], issued)
+    check_references(request["messages"], tools)
     running = programs(request["messages"])
     if running:
         check_continuation(request, running)
@@ -49,6 +50,8 @@ def check_tools(tools: list[Block]) -> None:
     names = [tool["name"] for tool in tools]
     if len(set(names)) != len(names):
         raise Refused("tools: Tool names must be unique.")
+    if tools and all(tool.get("defer_loading") for tool in tools):
+        raise Refused("All tools have defer_loading set. At least one tool must be non-deferred.")
     code = any(tool.get("type", "").startswith("code_execution_") for tool in tools)
     for index, tool in enumerate(tools):
         where = f"tools.{index}.custom"
@@ -178,6 +181,22 @@ def check_results(index: int, message: Block, content: list[Block], open_calls: 
         texts = isinstance(parts, str) or all(part["type"] == "text" for part in parts)
         if block["tool_use_id"] in from_programs and not texts:
             raise Refused(f"messages.{index}: results for a program are text")
+
+
+def check_references(messages: list[Block], tools: list[Block]) -> None:
+    """What a search found has a definition that is deferred; a deferred tool is called only when it was found."""
+    deferred = {tool["name"] for tool in tools if tool.get("defer_loading")}
+    loaded: set[str] = set()
+    for block in every(messages):
+        if block["type"] == "tool_result" and isinstance(block.get("content"), list):
+            for part in block["content"]:
+                if part["type"] == "tool_reference" and part["tool_name"] not in deferred:
+                    raise Refused(f"Tool reference '{part['tool_name']}' has no corresponding tool definition")
+                loaded |= {part["tool_name"]} if part["type"] == "tool_reference" else set()
+        elif block["type"] == "tool_search_tool_result":
+            loaded |= {part["tool_name"] for part in block["content"].get("tool_references", ())}
+        elif block["type"] == "tool_use" and block["name"] in deferred - loaded:
+            raise Refused(f"tool_use: {block['name']} was called before a search has loaded it")
 
 
 def is_program(call: Block) -> bool:

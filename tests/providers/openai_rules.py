@@ -18,8 +18,11 @@ OUTPUT_OF = {
     "shell_call": "shell_call_output",
     "apply_patch_call": "apply_patch_call_output",
     "mcp_approval_request": "mcp_approval_response",
+    "tool_search_call": "tool_search_output",
 }
 CALL_OF = {output: call for call, output in OUTPUT_OF.items()}
+UNCALLED = ("mcp_approval_response", "tool_search_output")  # outputs that name no caller
+PROGRAM = "programmatic"
 # What strict mode does not take; the vendor names the keyword and refuses the whole request.
 NOT_STRICT = frozenset(
     "allOf not dependentRequired dependentSchemas if then else patternProperties oneOf minLength maxLength default "
@@ -39,7 +42,7 @@ class Refused(Exception):
 # ---- tools ---------------------------------------------------------------------------------------------------------
 
 
-def check_tools(tools: Sequence[Item], *, chat: bool = False) -> None:
+def check_tools(tools: Sequence[Item], *, chat: bool = False, loaded: bool = False) -> None:
     """Names, schemas and callers of all tools of a request, before the model sees anything."""
     names: list[str] = []
     for index, tool in enumerate(tools):
@@ -57,6 +60,11 @@ def check_tools(tools: Sequence[Item], *, chat: bool = False) -> None:
     for name in names:
         if names.count(name) > 1:
             raise Refused(f"Tool names must be unique: {name!r} is given twice.", "tools")
+    searches = [tool for tool in tools if tool["type"] == "tool_search"]
+    if len(searches) > 1:
+        raise Refused("Only one tool_search tool is allowed.", "tools")
+    if not searches and any(tool.get("defer_loading") for tool in flat(tools)):
+        raise Refused("Deferred tools need the tool_search tool.", "tools")
     hosted = any(tool["type"] == "programmatic_tool_calling" for tool in tools)
     for index, tool in enumerate(tools):
         callers = tool.get("allowed_callers")
@@ -64,7 +72,8 @@ def check_tools(tools: Sequence[Item], *, chat: bool = False) -> None:
             raise Refused("allowed_callers must be non-empty and without duplicates", f"tools[{index}].allowed_callers")
         if callers == ["programmatic"] and not hosted:
             raise Refused("programmatic callers need the programmatic_tool_calling tool", f"tools[{index}]")
-    if hosted and not any("programmatic" in (tool.get("allowed_callers") or ()) for tool in flat(tools)):
+    found_later = loaded or any(tool.get("execution") == "client" for tool in searches)
+    if hosted and not found_later and not any(PROGRAM in (tool.get("allowed_callers") or ()) for tool in flat(tools)):
         raise Refused("programmatic_tool_calling needs at least one tool that programs may call", "tools")
 
 
@@ -122,12 +131,15 @@ def check_schema(schema: Any, name: str, path: tuple[str, ...], *, strict: bool)
 
 def check_history(history: Sequence[Item], tools: Sequence[Item]) -> None:
     """A whole conversation, in order: as if the vendor had seen nothing of it before."""
+    check_loaded(history, tools)
     calls: dict[str, Item] = {}
     answered: set[str] = set()
     programs: dict[str, Item] = {}
     closed: set[str] = set()
     for item in history:
         kind = item.get("type", "message")
+        if kind in ("tool_search_call", "tool_search_output") and item.get("execution") != "client":
+            continue
         if kind in OUTPUT_OF:
             key = item["id"] if kind == "mcp_approval_request" else item["call_id"]
             if key in calls:
@@ -141,7 +153,7 @@ def check_history(history: Sequence[Item], tools: Sequence[Item]) -> None:
                 raise Refused(f"No tool call found for {kind.replace('_', ' ')} with call_id {key}.", "input")
             if key in answered:
                 raise Refused(f"Duplicate tool output for call_id {key}.", "input")
-            if kind != "mcp_approval_response" and (item.get("caller") or None) != (call.get("caller") or None):
+            if kind not in UNCALLED and (item.get("caller") or None) != (call.get("caller") or None):
                 raise Refused(f"The caller of call {key} was not echoed: {item.get('caller')}.", "input")
             answered.add(key)
         elif kind == "program":
@@ -160,6 +172,24 @@ def check_history(history: Sequence[Item], tools: Sequence[Item]) -> None:
             raise Refused(f"No tool output found for {call['type'].replace('_', ' ')} {key}.", "input")
     if programs and not any(tool["type"] == "programmatic_tool_calling" for tool in tools):
         raise Refused("A program needs the programmatic_tool_calling tool in tools.", "tools")
+
+
+def check_loaded(history: Sequence[Item], tools: Sequence[Item]) -> None:
+    """With tool search, a tool is called only when it is declared, or after a search has loaded it."""
+    if not any(tool["type"] == "tool_search" for tool in tools):
+        if any(item.get("type") == "tool_search_output" for item in history):
+            raise Refused("A tool_search_output needs the tool_search tool in tools.", "tools")
+        return
+    there = {tool["name"] for tool in flat(tools) if "name" in tool and not tool.get("defer_loading")}
+    loaded: dict[str, Item] = {}
+    for item in history:
+        if item.get("type") == "tool_search_output":
+            check_tools([*item["tools"], {"type": "tool_search"}, {"type": "programmatic_tool_calling"}], loaded=True)
+            for tool in flat(item["tools"]):
+                if tool["name"] in there or loaded.setdefault(tool["name"], tool) != tool:
+                    raise Refused(f"Tool names must be unique: {tool['name']!r} was loaded before.", "input")
+        elif item.get("type") in ("function_call", "custom_tool_call") and item["name"] not in {*there, *loaded}:
+            raise Refused(f"Tool {item['name']!r} was called before it was loaded.", "input")
 
 
 def check_caller(caller: Any, programs: dict[str, Item], closed: set[str]) -> None:

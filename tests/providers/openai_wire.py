@@ -308,6 +308,12 @@ def calls(name: str, arguments: Any, number: int = 1, **more: Any) -> Item:
     return call | {"status": "completed"} | more
 
 
+def searches(arguments: Any, number: int = 1) -> Item:
+    """A tool search that the client is to carry out."""
+    made = {"type": "tool_search_call", "id": f"tsc_{number}", "call_id": f"call_{number}", "execution": "client"}
+    return made | {"arguments": arguments, "status": "completed"}
+
+
 def program(code: str, number: int = 1) -> Item:
     prog = f"prog_{number}"
     return {"type": "program", "id": prog, "call_id": f"call_{prog}", "code": code, "fingerprint": f"seal {number}"}

@@ -110,8 +110,8 @@ async def test_direct_tools_come_after_it_under_names_that_the_vendor_takes(
         await talk(client, executor, direct=True)
     names = [tool["name"] for tool in wire.tools]
     assert names[0] == "run_program"
-    assert len(set(names)) == len(names) == 8
-    assert names[5:] == ["number", "either", "odd"]
+    assert len(set(names)) == len(names) == 9
+    assert names[6:] == ["number", "either", "odd"]
     assert all(len(name) <= 64 for name in names)
     by_name = {tool["name"]: tool for tool in wire.tools}
     assert list(by_name["either"]["input_schema"]["properties"]) == ["a", "b"]

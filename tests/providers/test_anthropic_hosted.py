@@ -83,7 +83,7 @@ async def test_tools_are_declared_for_programs_in_a_form_that_the_vendor_takes(
     wire.play([text("hi")])
     async with Executor(given, sandbox=opened) as executor:
         await talk(client, executor, direct=["by_itself"])
-    code, walk, alone, odd = wire.tools
+    code, _, walk, alone, later, odd = wire.tools
     assert code == {"type": "code_execution_20260120", "name": "code_execution"}
     assert walk["name"] == "tree_walk"
     assert walk["allowed_callers"] == ["code_execution_20260120"]
@@ -91,6 +91,7 @@ async def test_tools_are_declared_for_programs_in_a_form_that_the_vendor_takes(
     node = {"type": "object", "properties": {"name": {"type": "string"}, "next": {}}}
     assert walk["input_schema"] == {"type": "object", "properties": {"top": node}}
     assert (alone["name"], alone["allowed_callers"]) == ("by_itself", ["direct"])
+    assert (later["name"], later["defer_loading"]) == ("later", True)
     assert odd["name"].startswith("code_execution_")
 
 

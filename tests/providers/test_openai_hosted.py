@@ -278,7 +278,8 @@ async def test_what_policy_does_not_decide_is_asked_about_and_only_yes_and_no_fi
 def test_names_that_the_vendor_does_not_take_are_mapped_one_to_one() -> None:
     same = {"input_schema": NUMBERS}
     tools = [Tool(name="a b", **same), Tool(name="a_b", **same), Tool(name="x" * 100, **same)]
-    made, known = definitions.hosted(Catalog([*tools[:1], *tools[2:]]), ())
+    given = definitions.hosted(Catalog([*tools[:1], *tools[2:]]), ())
+    made, known = given.definitions, given.tools
     assert [tool["name"] for tool in made[1:]] == list(known)
     assert all(len(name) <= 64 for name in known)
     assert [known[name].entry.name for name in known] == ["a b", "x" * 100]
