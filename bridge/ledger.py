@@ -203,19 +203,30 @@ def account(rows: Iterable[CallRow], program: str, text: str, traffic: Traffic |
     traffic = traffic or Traffic()
     keep = tokens.loaded() is not None
     calls: list[_Call] = []
+    names: dict[str, int] = {}
     for row in rows:
         if row.reused:
             continue
-        call = call_item(_spelled(row.tool), _argument_text(row.arguments))
         known = traffic.replies.get(row.id)
-        reply = row.error if known is None else shown(known, traffic.cap_bytes)
-        result = result_item(reply)
-        missing = min(row.reply_bytes, traffic.cap_bytes) if known is None and not row.error else 0
-        sizes = _bytes(call), _bytes(result) + missing
-        calls.append(_Call(row.tool, traffic.levels.get(row.id, 1), *sizes, (call, result) if keep else None))
+        if known is not None:
+            result = _reply_size(known, traffic.cap_bytes)
+        else:  # without an error either, its reply counts by the size that its row has
+            result = _text_size(row.error) if row.error else min(row.reply_bytes, traffic.cap_bytes)
+        name = names.get(row.tool)
+        if name is None:
+            name = names[row.tool] = _text_size(_spelled(row.tool))
+        sizes = _CALL_BYTES + name + _json_size(_argument_text(row.arguments)), _RESULT_BYTES + result
+        texts = _texts(row, known, traffic.cap_bytes) if keep else None
+        calls.append(_Call(row.tool, traffic.levels.get(row.id, 1), *sizes, texts))
     code, read = program_item(program), result_item(text)
     sizes = _bytes(code), _bytes(read)
     return Ledger(calls, sizes, (code, read) if keep else None, traffic.catalog)
+
+
+def _texts(row: CallRow, known: bytes | None, cap_bytes: int) -> tuple[str, str]:
+    """The items of a call, for counting their tokens."""
+    call = call_item(_spelled(row.tool), _argument_text(row.arguments).decode())
+    return call, result_item(row.error if known is None else shown(known, cap_bytes))
 
 
 # ---- the items, as they are on the wire -----------------------------------------------------------------------------
@@ -248,6 +259,29 @@ def shown(reply: bytes, cap_bytes: int) -> str:
     return reply[:cap_bytes].decode("utf-8", "ignore")
 
 
+def _json_size(text: bytes) -> int:
+    """Bytes that JSON text takes inside a JSON string: what it can hold outside of strings, and within, is escaped."""
+    more = text.count(b'"') + text.count(b"\\")
+    if b"\n" in text or b"\r" in text or b"\t" in text:  # as white space: in strings they are escaped already
+        more += text.count(b"\n") + text.count(b"\r") + text.count(b"\t")
+    return len(text) + more
+
+
+def _text_size(text: str) -> int:
+    """Bytes that a text takes inside a JSON string."""
+    return _bytes(_json(text)) - 2
+
+
+def _reply_size(reply: bytes, cap_bytes: int) -> int:
+    """Bytes that `shown(reply, cap_bytes)` takes inside a JSON string."""
+    if len(reply) <= cap_bytes:
+        if reply[:1] != b'"':
+            return _json_size(reply)
+        if reply[-1:] == b'"' and b"\\" not in reply:
+            return len(reply) - 2
+    return _text_size(shown(reply, cap_bytes))
+
+
 def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
@@ -259,11 +293,13 @@ def _json(value: Any) -> str:
         return canonical(value)
 
 
-def _argument_text(arguments: Any) -> str:
+def _argument_text(arguments: Any) -> bytes:
     try:
-        return _json(arguments)
+        return msgspec.json.encode(arguments)
+    except (UnicodeEncodeError, OverflowError, RecursionError):
+        return canonical(arguments).encode("utf-8", "replace")
     except (TypeError, ValueError):  # nothing that a call can have, but rows are data that others make, too
-        return ""
+        return b""
 
 
 def _spelled(tool: str) -> str:
@@ -274,6 +310,11 @@ def _spelled(tool: str) -> str:
 def _definition(entry: Entry) -> str:
     schema = entry.tool.input_schema
     return tool_item(_spelled(entry.name), entry.tool.description, {} if isinstance(schema, bool) else schema)
+
+
+_CALL_BYTES: Final = len(call_item("", ""))
+_RESULT_BYTES: Final = len(result_item(""))
+# Sizes of items without making them: at the end of a run with a hundred calls nothing else takes as long.
 
 
 # ---- the count ------------------------------------------------------------------------------------------------------

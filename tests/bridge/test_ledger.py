@@ -9,7 +9,10 @@ import pickle
 from typing import Any
 
 import anyio.lowlevel
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bridge import Executor, Result, Tool, tokens
 from bridge.code_tool import SCHEMA, SHORT
@@ -83,6 +86,33 @@ def test_the_items_are_those_of_the_responses_format() -> None:
 )
 def test_a_reply_is_shown_as_text_up_to_the_cap(reply: bytes, cap: int, text: str) -> None:
     assert shown(reply, cap) == text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    name=st.text(max_size=12),
+    arguments=JSON,
+    reply=JSON,
+    cap=st.integers(1, 80),
+    indent=st.sampled_from([None, 1, "\t"]),
+    plain=st.booleans(),
+)
+def test_sizes_are_those_of_the_items_that_are_not_made(
+    name: str, arguments: Any, reply: Any, cap: int, indent: Any, plain: bool
+) -> None:
+    text = json.dumps(reply, indent=indent, ensure_ascii=plain).encode("utf-8", "replace")
+    made = row(tool=name, arguments=arguments)
+    count = account([made], "", "", Traffic(replies={made.id: text}, cap_bytes=cap)).in_bytes.by_tool[name]
+    written = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    call = call_item(name.replace("/", "__").replace(".", "_"), msgspec.json.encode(json.loads(written)).decode())
+    assert count.arguments == len(call.encode("utf-8", "replace"))
+    assert count.replies == len(result_item(shown(text, cap)).encode("utf-8", "replace"))
 
 
 # ---- levels
