@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -120,8 +120,7 @@ class Levels:
             self._next = 1 + min(known)
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(NamedTuple):  # made for each call at the end of its run: a dataclass takes four times as long
     """One call with the sizes of its two items, and their texts where they were kept."""
 
     tool: str
@@ -209,13 +208,13 @@ def account(rows: Iterable[CallRow], program: str, text: str, traffic: Traffic |
             continue
         known = traffic.replies.get(row.id)
         if known is not None:
-            result = _reply_size(known, traffic.cap_bytes)
+            result = _size(shown(known, traffic.cap_bytes))
         else:  # without an error either, its reply counts by the size that its row has
-            result = _text_size(row.error) if row.error else min(row.reply_bytes, traffic.cap_bytes)
+            result = _size(row.error) if row.error else min(row.reply_bytes, traffic.cap_bytes)
         name = names.get(row.tool)
         if name is None:
-            name = names[row.tool] = _text_size(_spelled(row.tool))
-        sizes = _CALL_BYTES + name + _json_size(_argument_text(row.arguments)), _RESULT_BYTES + result
+            name = names[row.tool] = _size(_spelled(row.tool))
+        sizes = _CALL_BYTES + name + _size(_argument_text(row.arguments)), _RESULT_BYTES + result
         texts = _texts(row, known, traffic.cap_bytes) if keep else None
         calls.append(_Call(row.tool, traffic.levels.get(row.id, 1), *sizes, texts))
     code, read = program_item(program), result_item(text)
@@ -225,7 +224,7 @@ def account(rows: Iterable[CallRow], program: str, text: str, traffic: Traffic |
 
 def _texts(row: CallRow, known: bytes | None, cap_bytes: int) -> tuple[str, str]:
     """The items of a call, for counting their tokens."""
-    call = call_item(_spelled(row.tool), _argument_text(row.arguments).decode())
+    call = call_item(_spelled(row.tool), _argument_text(row.arguments))
     return call, result_item(row.error if known is None else shown(known, cap_bytes))
 
 
@@ -259,27 +258,12 @@ def shown(reply: bytes, cap_bytes: int) -> str:
     return reply[:cap_bytes].decode("utf-8", "ignore")
 
 
-def _json_size(text: bytes) -> int:
-    """Bytes that JSON text takes inside a JSON string: what it can hold outside of strings, and within, is escaped."""
-    more = text.count(b'"') + text.count(b"\\")
-    if b"\n" in text or b"\r" in text or b"\t" in text:  # as white space: in strings they are escaped already
-        more += text.count(b"\n") + text.count(b"\r") + text.count(b"\t")
-    return len(text) + more
-
-
-def _text_size(text: str) -> int:
+def _size(text: str) -> int:
     """Bytes that a text takes inside a JSON string."""
-    return _bytes(_json(text)) - 2
-
-
-def _reply_size(reply: bytes, cap_bytes: int) -> int:
-    """Bytes that `shown(reply, cap_bytes)` takes inside a JSON string."""
-    if len(reply) <= cap_bytes:
-        if reply[:1] != b'"':
-            return _json_size(reply)
-        if reply[-1:] == b'"' and b"\\" not in reply:
-            return len(reply) - 2
-    return _text_size(shown(reply, cap_bytes))
+    try:
+        return len(msgspec.json.encode(text)) - 2
+    except UnicodeEncodeError:
+        return len(canonical(text)) - 2
 
 
 def _bytes(text: str) -> int:
@@ -293,13 +277,11 @@ def _json(value: Any) -> str:
         return canonical(value)
 
 
-def _argument_text(arguments: Any) -> bytes:
+def _argument_text(arguments: Any) -> str:
     try:
-        return msgspec.json.encode(arguments)
-    except (UnicodeEncodeError, OverflowError, RecursionError):
-        return canonical(arguments).encode("utf-8", "replace")
+        return _json(arguments)
     except (TypeError, ValueError):  # nothing that a call can have, but rows are data that others make, too
-        return b""
+        return ""
 
 
 def _spelled(tool: str) -> str:
@@ -312,9 +294,9 @@ def _definition(entry: Entry) -> str:
     return tool_item(_spelled(entry.name), entry.tool.description, {} if isinstance(schema, bool) else schema)
 
 
+# What stands around the texts in an item: its size is known without making it, which takes three times as long.
 _CALL_BYTES: Final = len(call_item("", ""))
 _RESULT_BYTES: Final = len(result_item(""))
-# Sizes of items without making them: at the end of a run with a hundred calls nothing else takes as long.
 
 
 # ---- the count ------------------------------------------------------------------------------------------------------
