@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bridge.declarations import counted
 from bridge.dialect import is_object
 from bridge.errors import ToolError
-from bridge.loop import Answered, ModelCall, Part, read_arguments
+from bridge.loop import Answered, ModelCall, Part, Refused, read_arguments
 from bridge.search import DESCRIPTION, NAME, OVERVIEW_BYTES, SCHEMA, Session
 from bridge.text import shown
 
@@ -73,8 +73,15 @@ class Search:
         return self._session.search(**arguments)
 
     def part(self, call: ModelCall) -> Part:
-        """The answer to a call. Raises `ToolError`, as `find`."""
-        return Searched(call, self.find(call).text)
+        """The answer to a call, a refusal where it cannot be meant."""
+        try:
+            return Searched(call, self.find(call).text)
+        except ToolError as error:
+            return Refused(call, error)
+
+    def said(self, call: ModelCall) -> str:
+        """What the model was told, or is: the same for the same call."""
+        return self.part(call).answers()[0].text
 
 
 class Searched(Part):

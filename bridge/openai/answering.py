@@ -125,12 +125,9 @@ class Offer:
         return found
 
     def _searched(self, call: ModelCall) -> Part:
-        try:
-            if self.search is None:
-                raise ToolError("unknown_tool", "there is nothing to search")
-            return self.search.part(call)
-        except ToolError as error:
-            return Refused(call, error)
+        if self.search is None:
+            return Refused(call, ToolError("unknown_tool", "there is nothing to search"))
+        return self.search.part(call)
 
     def _loaded(self, call: Called, answered: Answered) -> Item:
         """What a search loads. Asked again, it gives the same: also in another process, after a pause."""

@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from bridge.approval import Answer, Approve, Deny, Verdict
 from bridge.dialect import is_list, is_object
 from bridge.errors import CatalogError
-from bridge.openai.definitions import HOSTED
-from bridge.openai.items import json_text
+from bridge.loop import ModelCall
+from bridge.offers import vendor_names
+from bridge.openai.definitions import HOSTED, function
+from bridge.openai.items import SEARCH, json_text
 from bridge.openai.turns import Item
+from bridge.searching import NAME
 from bridge.tools import Tool
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from bridge.approval import ApprovalRequest
     from bridge.code_tool import Answered
     from bridge.results import PendingCall
+    from bridge.searching import Search
+    from bridge.tools import Entry
 
 PROGRAM: Final = "programmatic"
 OURS: Final = "sandbridge"  # `server_label` of an approval for a function, which has no server
@@ -37,6 +42,8 @@ _ID: Final = "prog_"  # before the id of the model's call: the id of the program
 _CALL_ID: Final = re.compile(r"(?:mcpr_)?call_(.+)_[0-9]+")  # of a program's call or approval: its run's id is in it
 _OWN_ID: Final = re.compile(r"_sb[0-9a-f]{16}$")
 _CODE_TYPES: Final = frozenset(["custom_tool_call", "function_call"])
+_LOADED: Final = "tool_search_output"
+_SEARCH_ID: Final = "sbts_"  # before the sealed call of the model, in the ids of a search that is executed here
 _HOSTED_ONLY: Final = ("allowed_callers", "output_schema")  # what the definitions of the plain form do not have
 
 
@@ -70,6 +77,7 @@ def _for_programs(tool: Item, namespace: str | None) -> Tool:
     schema: Any = {"type": "string"} if kind == "custom" else tool.get("parameters")
     return Tool(
         name=tool["name"],
+        defer=bool(tool.get("defer_loading")),
         description=tool.get("description") or "",
         input_schema={"type": "object"} if schema is None else schema,
         output_schema=tool.get("output_schema"),
@@ -79,9 +87,33 @@ def _for_programs(tool: Item, namespace: str | None) -> Tool:
     )
 
 
-def for_model(tools: Iterable[Item], code_tool: Item) -> list[Item]:
-    """The tools of the plain form: the code tool first, then what the model may call by itself."""
-    return [code_tool, *(plain for tool in tools if (plain := _plain_tool(tool)) is not None)]
+def definition_of(entry: Entry, tools: Iterable[Item]) -> Item:
+    """How a tool that programs may call is told of: as the application defined it, if it is one of its own."""
+    for tool in tools:
+        if tool.get("type") == "namespace" and entry.tool.server == tool["name"]:
+            if inner := [each for each in tool["tools"] if each["name"] == entry.tool.name]:
+                return tool | {"tools": inner}
+        elif entry.tool.server is None and tool.get("name") == entry.tool.name:
+            return tool
+    made = function(vendor_names([entry.name])[entry.name], entry.tool.description, entry.tool.input_schema)
+    return made | {"allowed_callers": [PROGRAM], "defer_loading": True}
+
+
+def for_model(tools: Sequence[Item], own: Sequence[Item], *, searches: bool = True) -> list[Item]:
+    """The tools of the plain form: the code tool first, then what the model may call by itself.
+
+    Args:
+        own: The code tool, and the search where there is one.
+        searches: The model's API has a tool search: it is kept for what the model itself may call.
+    """
+    made = [*own, *(plain for tool in tools if (plain := _plain_tool(tool)) is not None)]
+    kept = searches and any(tool.get("defer_loading") for tool in flat(made))
+    return [tool for tool in made if tool.get("type") != "tool_search" or kept or tool.get("execution") == "client"]
+
+
+def flat(tools: Iterable[Item]) -> list[Item]:
+    """Tools, those of namespaces among them."""
+    return [each for tool in tools for each in (tool["tools"] if tool.get("type") == "namespace" else [tool])]
 
 
 def _plain_tool(tool: Item) -> Item | None:
@@ -108,8 +140,8 @@ def choice_for_model(choice: Any, code_tool: Item) -> Any:
 # ---- the conversation, as the model has it ---------------------------------------------------------------------------
 
 
-def plain_items(items: Iterable[Item], code_tool: Item) -> list[Item]:
-    """A history in the hosted form as the model knows it."""
+def plain_items(items: Iterable[Item], code_tool: Item, search: Search | None = None) -> list[Item]:
+    """A history in the hosted form as the model knows it; `search` says again what searches came to."""
     made: list[Item] = []
     nested: set[str] = set()  # calls of programs: they and their outputs are not the model's own
     types: dict[str, str] = {}  # call_id of a program -> type of the model's call
@@ -123,6 +155,10 @@ def plain_items(items: Iterable[Item], code_tool: Item) -> list[Item]:
             call = _call_of(item, code_tool)
             types[item["call_id"]] = call["type"]
             made.append(call)
+        elif search is not None and (searched := searched_by(item)) is not None:
+            call = ModelCall(id=searched["call_id"], name=searched["name"], arguments=searched["arguments"])
+            is_end = kind == _LOADED
+            made.append(plain_output(call.id, search.said(call), "function") if is_end else searched)
         elif kind == "program_output":
             called: str = types.get(item["call_id"]) or code_tool["type"]
             made.append(plain_output(item["call_id"], item["result"], called))
@@ -148,6 +184,49 @@ def is_code(item: Item, code_tool: Item) -> bool:
     return item.get("type") in _CODE_TYPES and item.get("name") == code_tool["name"]
 
 
+# ---- searches --------------------------------------------------------------------------------------------------------
+
+
+def is_search(item: Item) -> bool:
+    """Whether an item is a call of the search that is executed here; that it is offered is the caller's to know."""
+    return item.get("type") == "function_call" and item.get("name") == NAME
+
+
+def search_item(call: Item) -> Item:
+    """A model's call of the search, as the hosted form has those that the service executes itself."""
+    try:
+        given = json.loads(call["arguments"])
+    except (ValueError, RecursionError):
+        given = {}
+    made: Item = {"type": SEARCH, "id": f"{_SEARCH_ID}{_sealed(call)}", "call_id": None, "execution": "server"}
+    return made | {"arguments": given, "status": "completed"}
+
+
+def search_output(call: Item, tools: Iterable[Item]) -> Item:
+    """What it found: definitions, where the model reads declarations."""
+    made: Item = {"type": _LOADED, "id": f"{_SEARCH_ID}{_sealed(call)}", "call_id": None, "execution": "server"}
+    return made | {"status": "completed", "tools": list(tools)}
+
+
+def searched_by(item: Item) -> Item | None:
+    """The model's call behind a search or its output; None where it was not executed here."""
+    if item.get("type") not in (SEARCH, _LOADED) or not str(item.get("id")).startswith(_SEARCH_ID):
+        return None
+    call = _unsealed(item["id"].removeprefix(_SEARCH_ID))
+    return call if is_object(call) and is_search(call) else None
+
+
+def _sealed(call: Item) -> str:
+    return base64.urlsafe_b64encode(zlib.compress(json_text(call).encode())).decode()
+
+
+def _unsealed(text: str) -> Any:
+    try:
+        return json.loads(zlib.decompress(base64.urlsafe_b64decode(text)))
+    except (ValueError, zlib.error):
+        return None
+
+
 # ---- programs --------------------------------------------------------------------------------------------------------
 
 
@@ -161,8 +240,7 @@ def program_item(call: Item, code: str, code_tool: Item) -> Item:
         "fingerprint": secrets.token_urlsafe(16),
     }
     if _call_of(made, code_tool) != call:
-        sealed = base64.urlsafe_b64encode(zlib.compress(json_text(call).encode())).decode()
-        made["fingerprint"] += f".{sealed}"
+        made["fingerprint"] += f".{_sealed(call)}"
     return made
 
 
@@ -170,10 +248,7 @@ def _call_of(program: Item, code_tool: Item) -> Item:
     """The model's call again. A fingerprint that is not ours, or was damaged, is no reason to give up."""
     sealed = program["fingerprint"].partition(".")[2]
     if sealed:
-        try:
-            call = json.loads(zlib.decompress(base64.urlsafe_b64decode(sealed)))
-        except (ValueError, zlib.error):
-            call = None
+        call = _unsealed(sealed)
         if is_object(call) and call.get("call_id") == program["call_id"] and call.get("type") in _CODE_TYPES:
             return call
     own = program["id"].removeprefix(_ID)
@@ -257,7 +332,7 @@ def live_programs(items: Iterable[Item]) -> dict[str, str]:
 def direct_calls(items: Iterable[Item]) -> set[str]:
     """Calls of the model itself that a request has or answers, as far as it says."""
     own = [item for item in items if str(item.get("type")).endswith(("_call", "_call_output")) and not made_by(item)]
-    return {item["call_id"] for item in own if "call_id" in item and not _CALL_ID.match(item["call_id"])}
+    return {item["call_id"] for item in own if item.get("call_id") and not _CALL_ID.match(item["call_id"])}
 
 
 def id_that_waits(vendors: str) -> str:

@@ -100,7 +100,7 @@ class Output:
     def _within(self, kind: str, event: Item) -> Iterator[Item]:
         index = event.get("output_index")
         if kind == "response.output_item.added" and index is not None:
-            if dialect.is_code(event["item"], self._code_tool):
+            if self._is_ours(event["item"]):
                 self._hidden.add(index)
             else:
                 self._at[index] = len(self.items)
@@ -117,7 +117,13 @@ class Output:
                 self.items[self._at[index]] = event["item"]
         yield self._event(kind, **fields)
 
+    def _is_ours(self, item: Item) -> bool:
+        """Whether it is a call that is answered here, and shown as what the service has for it."""
+        return dialect.is_code(item, self._code_tool) or (self._code.search is not None and dialect.is_search(item))
+
     def _shown(self, item: Item) -> Item:
+        if self._is_ours(item) and not dialect.is_code(item, self._code_tool):
+            return dialect.search_item(item)
         if not dialect.is_code(item, self._code_tool):
             return item
         [call] = called([item], status="completed")

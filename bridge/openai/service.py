@@ -2,7 +2,8 @@
 
 An application that declares `programmatic_tool_calling` and `allowed_callers` gets the items that the hosted service
 sends, in the same order, from any model; the programs run here under the executor's policy and limits, and may call the
-executor's own tools besides those of the request. What the vendor's service owns is owned here: programs that wait for
+executor's own tools besides those of the request. Deferred tools of programs are searched here too, in place of the
+vendor's `tool_search`, and shown as that shows it. What the vendor's service owns is owned here: programs that wait for
 the application, and the responses that it continues. Requests without programs go through unchanged.
 
 A response that waits has an id of ours, which holds the vendor's; the last one of a turn has the vendor's own. With a
@@ -62,8 +63,8 @@ def local(
         raw: Whether the code tool takes raw text. None: where the endpoint is known to have such tools.
 
     Returns:
-        A client of the same kind, for `responses.create`. Streamed to an asynchronous client, events arrive as the
-        model makes them; to a synchronous one, or from Chat Completions, every item arrives in one piece.
+        A client of the same kind, for `responses.create`. Streamed events arrive as the model makes them; those of
+        Chat Completions item by item.
     """
     raw = api == "responses" and clients.takes_raw_text(client) if raw is None else raw
     service = _Service(executor, Chat(client) if api == "chat" else _Responses(client), raw=raw)
@@ -147,12 +148,15 @@ class _Service:
         chained = body.get("previous_response_id") is not None or body.get("conversation") is not None
         offer = self._request_tools(tools) if waiting is None else waiting.offer
         code = CodeTool(offer.executor) if waiting is None else waiting.code
-        code_tool = definitions.of(code, raw=self._raw)[0]
+        own = definitions.of(code, raw=self._raw)  # it offers nothing beside the code tool and the search
+        code_tool, search = own[0], code.search
+        if taken := {tool["name"] for tool in own} & {tool.get("name") for tool in tools}:
+            raise Refusal(f"a tool cannot be named {min(taken)!r} here: rename it", "tools")
         echoed = {name: body.get(name) for name in ("tools", "instructions", "previous_response_id")}
         echoed["tool_choice"] = body.get("tool_choice") or "auto"
         out = Output(f"resp_{secrets.token_hex(16)}", code, code_tool, echoed)
         choice = dialect.choice_for_model(body.get("tool_choice"), code_tool)
-        previous, new = body.get("previous_response_id"), dialect.plain_items(items, code_tool)
+        previous, new = body.get("previous_response_id"), dialect.plain_items(items, code_tool, search)
         if waiting is not None:
             choice = None  # a forced tool is for the first request
             said = await waiting.take(items, whole=not chained)
@@ -164,12 +168,12 @@ class _Service:
                 yield self._pause(out, waiting)
                 return
             self._forget(waiting)
-            previous, new = waiting.response["id"], [*waiting.outputs(), *dialect.plain_items(said, code_tool)]
+            previous, new = waiting.response["id"], [*waiting.outputs(), *dialect.plain_items(said, code_tool, search)]
         params: Item = {name: part for name, part in body.items() if name not in (*_NOT_PASSED_ON, "stream")}
-        params["tools"] = dialect.for_model(tools, code_tool)
+        params["tools"] = dialect.for_model(tools, own, searches=not isinstance(self._model, Chat))
         params["instructions"] = "\n\n".join(filter(None, (body.get("instructions"), code.instructions)))
         for _ in range(TURNS):
-            params["input"] = new if chained else dialect.plain_items([*items, *out.items], code_tool)
+            params["input"] = new if chained else dialect.plain_items([*items, *out.items], code_tool, search)
             if chained and body.get("conversation") is None:
                 params["previous_response_id"] = previous
             response: Item = {}
@@ -198,7 +202,7 @@ class _Service:
         key, catalog = json.dumps(tools), self._executor.catalog
         if self._last is None or self._last[0] != key or self._last[1] is not catalog:
             made = dialect.for_programs(tools)
-            offer = RequestTools(self._executor.with_tools(made), {tool.full_name: tool for tool in made})
+            offer = RequestTools(self._executor.with_tools(made), {tool.full_name: tool for tool in made}, tools)
             self._last = (key, catalog, offer)
         return self._last[2]
 
@@ -206,7 +210,12 @@ class _Service:
         """Start the programs of a response; None where it has none, or has failed."""
         status = response.get("status")
         found = called(response["output"], status=status)
-        programs = [call for call in found if dialect.is_code(call.item, code_tool)]
+        searches = code.search is not None
+        programs = [
+            call
+            for call in found
+            if dialect.is_code(call.item, code_tool) or (searches and dialect.is_search(call.item))
+        ]
         if not programs or status not in (None, "completed", "incomplete"):
             return None
         details: Item = response.get("incomplete_details") or {}

@@ -5,15 +5,16 @@ So everything that the SDK does (types, streams, errors) is done as with the ven
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import httpx2
 from openai import APIStatusError
 
 from bridge.dialect import is_object
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, StateError
 from bridge.openai.turns import Item
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
 
 
 class Transport(httpx2.BaseTransport):
-    """For a synchronous client and a `with Executor(...)`; streams arrive in one piece."""
+    """For a synchronous client and a `with Executor(...)`; streams arrive as they are made, too."""
 
     def __init__(self, serve: Serve, executor: Executor) -> None:
         self._serve = serve
@@ -118,7 +119,7 @@ class Transport(httpx2.BaseTransport):
             return refused
         if not exchange.stream:
             return await exchange.whole()
-        return httpx2.Response(200, headers=_STREAM, content=b"".join([line async for line in exchange.lines()]))
+        return httpx2.Response(200, headers=_STREAM, stream=_SyncLines(exchange, self._executor))
 
 
 class _Lines(httpx2.AsyncByteStream):
@@ -131,6 +132,27 @@ class _Lines(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._exchange.close()
+
+
+class _SyncLines(httpx2.SyncByteStream):
+    """Each line is made in the executor's event loop when the client asks for it."""
+
+    def __init__(self, exchange: _Exchange, executor: Executor) -> None:
+        self._exchange = exchange
+        self._executor = executor
+
+    def __iter__(self) -> Iterator[bytes]:
+        lines = self._exchange.lines()
+
+        async def line() -> bytes | None:
+            return await anext(lines, None)
+
+        while (made := self._executor.call_sync(line)) is not None:
+            yield made
+
+    def close(self) -> None:
+        with contextlib.suppress(StateError):  # the executor was closed first, and nothing of it goes on
+            self._executor.call_sync(self._exchange.close)
 
 
 def _response(error: Refusal | BridgeError | APIStatusError) -> httpx2.Response:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.code_tool import CodeTool, Step
+from bridge.code_tool import Answered, CodeTool, ModelCall, Step
 from bridge.openai import dialect
 from bridge.openai.transport import Refusal
 from bridge.openai.turns import Item
@@ -23,10 +23,11 @@ _VERDICT: Final = "mcp_approval_response"
 
 @dataclass(frozen=True)
 class RequestTools:
-    """What the tools of a request come to: an executor that has them besides its own; they by full name."""
+    """What the tools of a request come to: an executor that has them besides its own; they by full name; as given."""
 
     executor: Executor
     tools: dict[str, Tool]
+    given: Sequence[Item]
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Waiting:
         if self.step.status == "finished":
             if not self.told:
                 self.told = True
-                yield from map(dialect.program_output, self.step.answers)
+                yield from map(self._ended, self.step.answers)
             return
         waits, programs = self._open(), self.step.programs
         fresh = waits.keys() - self.listed
@@ -85,10 +86,19 @@ class Waiting:
             else:
                 yield dialect.call_item(call, programs[call.run_id], self.offer.tools)
 
+    def _ended(self, answered: Answered) -> Item:
+        if answered.name == self.code.name:
+            return dialect.program_output(answered)
+        [call] = [item for item in self.response["output"] if item.get("call_id") == answered.id]
+        found = () if answered.failed or self.code.search is None else self.code.search.find(model_call(call)).entries
+        return dialect.search_output(call, [dialect.definition_of(entry, self.offer.given) for entry in found])
+
     def outputs(self) -> list[Item]:
         """What goes to the model, once all have ended."""
-        ended = [dialect.program_output(each) for each in self.step.answers]
-        made = [dialect.plain_output(each["call_id"], each["result"], self.types[each["call_id"]]) for each in ended]
+        made: list[Item] = []
+        for each in self.step.answers:
+            text = dialect.program_output(each)["result"] if each.name == self.code.name else each.text
+            made.append(dialect.plain_output(each.id, text, self.types[each.id]))
         return [*made, *self.ready]
 
     async def take(self, items: Sequence[Item], *, whole: bool) -> list[Item]:
@@ -107,7 +117,7 @@ class Waiting:
         seen: set[str] = set()
         for item in items:
             kind = str(item.get("type", "message"))
-            if kind != _VERDICT and not kind.endswith(_OUTPUT):
+            if kind != _VERDICT and not kind.endswith(_OUTPUT) and not _is_loaded(item):
                 said.append(item)
                 continue
             identity = str(item.get("call_id") or item.get("approval_request_id"))
@@ -137,3 +147,13 @@ class Waiting:
             return dialect.verdict_of(item)
         tool = self.offer.tools.get(call.tool)
         return dialect.answer_of(item, declared=tool is not None and tool.output_schema is not None)
+
+
+def model_call(item: Item) -> ModelCall:
+    """A function call of the model."""
+    return ModelCall(id=item["call_id"], name=item["name"], arguments=item["arguments"])
+
+
+def _is_loaded(item: Item) -> bool:
+    """Whether it is what the application found for a search of the model's own."""
+    return item.get("type") == "tool_search_output" and item.get("execution") == "client"

@@ -39,14 +39,16 @@ def tool(name: str, description: str, **more: Any) -> Tool:
     return Tool(name=name, description=description, input_schema=ID, handler=handler, **more)
 
 
+TOOLS = [
+    tool("stock", "How many pieces of an article there are."),
+    tool("track", "Where a parcel is.", defer=True),
+    tool("refund", "Give money back.", defer=True),
+    tool("stop", "Stop a parcel on its way.", defer=True, callers=frozenset(["direct"])),
+]
+
+
 def shop(sandbox: Sandbox) -> Executor:
-    tools = [
-        tool("stock", "How many pieces of an article there are."),
-        tool("track", "Where a parcel is.", defer=True),
-        tool("refund", "Give money back.", defer=True),
-        tool("stop", "Stop a parcel on its way.", defer=True, callers=frozenset(["direct"])),
-    ]
-    return Executor(tools, sandbox=sandbox)
+    return Executor(TOOLS, sandbox=sandbox)
 
 
 @asynccontextmanager
