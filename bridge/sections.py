@@ -60,6 +60,9 @@ class OAuth(Section):
     redirect_uri: str | None = None
     sign_in_s: _Seconds | None = None
     client_name: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    client_metadata_url: str | None = None
 
 
 class Server(Section):

@@ -124,7 +124,7 @@ class Specs:
                     spec.add(key, f"is for servers with a {wanted}; this one has a {has}")
             fine = True
             for key in (*_STDIO, *_HTTP):
-                if key in options and key not in ("inherit_env", "oauth"):
+                if key in options and key != "inherit_env":
                     options[key], mistakes = expanded(options[key], self._environment)
                     for mistake in mistakes:
                         spec.add(key, mistake)
@@ -154,13 +154,15 @@ class Specs:
 
 
 def expanded(value: Any, environment: Mapping[str, str]) -> tuple[Any, list[str]]:
-    """A text, a list or a table of texts with its variables filled in, and what could not be."""
+    """A text, or the texts in a list or table, with variables filled in, and what could not be."""
     if isinstance(value, dict):
         parts = {key: expanded(part, environment) for key, part in cast("dict[str, Any]", value).items()}
         return {key: part for key, (part, _) in parts.items()}, [each for _, said in parts.values() for each in said]
     if isinstance(value, list):
         items = [expanded(part, environment) for part in cast("list[Any]", value)]
         return [part for part, _ in items], [each for _, said in items for each in said]
+    if not isinstance(value, str):
+        return value, []
     mistakes: list[str] = []
 
     def filled(found: re.Match[str]) -> str:
@@ -174,4 +176,4 @@ def expanded(value: Any, environment: Mapping[str, str]) -> tuple[Any, list[str]
             mistakes.append(f"the variable {name} is not set: set it, or write ${{{name}:-default}}")
         return text or default or ""
 
-    return _ANY_VARIABLE.sub(filled, str(value)), mistakes
+    return _ANY_VARIABLE.sub(filled, value), mistakes

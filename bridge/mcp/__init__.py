@@ -13,7 +13,7 @@ import hashlib
 import math
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -54,6 +54,10 @@ class OAuth:
         open_browser: Called with the address to open; may be async. Default: the system's browser.
         sign_in_s: Seconds that a person has; they are added to `connect_s`.
         client_name: Under which the server lists this client.
+        client_id: As whom this client was registered by hand, where a server takes no registrations of its own.
+        client_secret: Of that registration; sent to the token endpoint by HTTP Basic. None for a public client.
+        client_metadata_url: An https address of a document about this client, which servers that can take it as the
+            client's id do (client id metadata documents); others register it, as without one.
     """
 
     store: str | Path
@@ -62,8 +66,21 @@ class OAuth:
     open_browser: Callable[[str], Awaitable[None] | object] | None = None
     sign_in_s: float = 300.0
     client_name: str = "Sandbridge"
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    client_metadata_url: str | None = None
 
     def __post_init__(self) -> None:
+        if self.client_secret is not None and not self.client_id:
+            raise ConfigurationError("OAuth.client_secret belongs to a client_id: give both")
+        if self.client_metadata_url is not None:
+            document = urlsplit(self.client_metadata_url)
+            if self.client_id is not None:
+                raise ConfigurationError("OAuth.client_id and OAuth.client_metadata_url are two ids: give one")
+            if document.scheme != "https" or not document.hostname or document.path in ("", "/"):
+                raise ConfigurationError(
+                    f"OAuth.client_metadata_url must be https with a path, not {self.client_metadata_url!r}"
+                )
         parts = urlsplit(self.redirect_uri)
         if parts.scheme != "http" or parts.hostname not in ("127.0.0.1", "::1", "localhost") or not parts.port:
             raise ConfigurationError(
@@ -176,6 +193,10 @@ def http(
         given["authorization"] = f"Bearer {token}"
         _check_pairs(name, "token", given)
     subject = str(oauth.store) if isinstance(oauth, OAuth) else type(oauth or token).__qualname__
+    own = {
+        "password": parts.password,
+        "client_secret": oauth.client_secret if isinstance(oauth, OAuth) else None,
+    }
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     server = Server(
         name,
@@ -183,7 +204,7 @@ def http(
         Remote(url, given, token if callable(token) else None, oauth),
         shown=shown,
         identity=_digest("http", url, _hashed(given), subject),
-        secrets=secrets_of([*given.items(), *([("password", parts.password)] if parts.password else [])]),
+        secrets=secrets_of([*given.items(), *((name, value) for name, value in own.items() if value)]),
     )
     local = parts.hostname in ("127.0.0.1", "::1", "localhost")
     if parts.scheme == "http" and not local and (token or oauth or "authorization" in given):

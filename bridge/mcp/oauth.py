@@ -40,11 +40,19 @@ class TokenFile:
         path: The file; made, with its directory, when there is something to keep.
         url: The server.
         loaded: Called with the time (seconds since the epoch) at which stored tokens expire, or None.
+        registered: As whom the client was registered by hand; then no registration is kept in the file.
     """
 
-    def __init__(self, path: Path, url: str, loaded: Callable[[float | None], None] = lambda at: None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        url: str,
+        loaded: Callable[[float | None], None] = lambda at: None,
+        registered: OAuthClientInformationFull | None = None,
+    ) -> None:
         self._path = path
         self._url = url
+        self._registered = registered
         self.loaded = loaded
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -61,7 +69,9 @@ class TokenFile:
         self._change(tokens=tokens.model_dump(mode="json", exclude_none=True), expires_at=at)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """What the server registered this client as, or None."""
+        """As whom this client is registered, or None."""
+        if self._registered is not None:
+            return self._registered
         entry = self._entry()
         return OAuthClientInformationFull.model_validate(entry["client"]) if "client" in entry else None
 
@@ -105,7 +115,7 @@ def provider(settings: OAuth, url: str, extend: Callable[[float], None]) -> OAut
         url: The server.
         extend: Called with seconds when a person is asked to sign in.
     """
-    storage = TokenFile(Path(settings.store), url)
+    storage = TokenFile(Path(settings.store), url, registered=_registered(settings))
     redirect = Redirect(settings.redirect_uri, settings.sign_in_s)
 
     async def ask(address: str) -> None:
@@ -127,6 +137,7 @@ def provider(settings: OAuth, url: str, extend: Callable[[float], None]) -> OAut
         storage,
         redirect_handler=ask,
         callback_handler=redirect.code,
+        client_metadata_url=settings.client_metadata_url,
     )
 
     def loaded(expires_at: float | None) -> None:
@@ -134,6 +145,17 @@ def provider(settings: OAuth, url: str, extend: Callable[[float], None]) -> OAut
 
     storage.loaded = loaded
     return made
+
+
+def _registered(settings: OAuth) -> OAuthClientInformationFull | None:
+    if settings.client_id is None:
+        return None
+    return OAuthClientInformationFull(
+        client_id=settings.client_id,
+        client_secret=settings.client_secret,
+        redirect_uris=[AnyUrl(settings.redirect_uri)],
+        token_endpoint_auth_method="none" if settings.client_secret is None else "client_secret_basic",
+    )
 
 
 class Redirect:

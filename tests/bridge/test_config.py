@@ -146,6 +146,14 @@ def test_variables_are_filled_in_wherever_a_server_has_text(folder: Path, made: 
     }
 
 
+def test_the_secret_of_a_client_registered_by_hand_need_not_stand_in_the_file(folder: Path, made: dict[str, Any]):
+    from bridge import mcp
+
+    oauth = '{ store = "t.json", sign_in_s = 60.0, client_id = "c", client_secret = "${SECRET}" }'
+    right(f'[servers.b]\nurl = "https://h/mcp"\noauth = {oauth}\n', environment={"SECRET": "s"})
+    assert made["b"]["oauth"] == mcp.OAuth(store=folder / "t.json", sign_in_s=60.0, client_id="c", client_secret="s")
+
+
 def test_disabled_servers_are_left_out_and_their_variables_not_missed(folder: Path, made: dict[str, Any]):
     right(
         '[servers.a]\ncommand = "${NOT_SET}"\ndisabled = true\n',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 import stat
@@ -12,7 +13,8 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from mcp.shared.auth import OAuthToken
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import AnyUrl
 
 from bridge import mcp
 from bridge.mcp.oauth import Redirect, TokenFile
@@ -143,6 +145,26 @@ async def test_an_auth_of_ones_own_is_used_as_it_is(guarded: Served) -> None:
     server = mcp.http("sdk", guarded.url, oauth=Own())
     async with opened(server):
         assert await call(server, "echo", {"a": 1}) == {"a": 1}
+
+
+async def test_a_client_that_was_registered_by_hand_signs_in_as_that_one(
+    guarded: Served, browser: Browser, tmp_path: Path
+) -> None:
+    oauth = dataclasses.replace(settings(tmp_path / "tokens.json", browser), client_id="ours", client_secret="hush")
+    guarded.auth.clients["ours"] = OAuthClientInformationFull(
+        client_id="ours",
+        client_secret="hush",
+        redirect_uris=[AnyUrl(oauth.redirect_uri)],
+        token_endpoint_auth_method="client_secret_basic",
+    )
+    server = mcp.http("sdk", guarded.url, oauth=oauth)
+    async with opened(server):
+        assert server.error is None
+        assert await call(server, "echo", {"a": 1}) == {"a": 1}
+    assert list(guarded.auth.clients) == ["ours"]
+    assert {token.client_id for token in guarded.auth.access.values()} == {"ours"}
+    assert "hush" not in oauth.store.read_text("utf-8")  # type: ignore[union-attr]
+    assert "hush" not in repr(oauth)
 
 
 async def test_two_servers_share_one_store(tmp_path: Path) -> None:

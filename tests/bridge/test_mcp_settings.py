@@ -52,6 +52,18 @@ from tests.bridge.odd_servers import ROOT, odd
             lambda: mcp.OAuth(store="t", redirect_uri="https://example.com/"),
             "OAuth.redirect_uri must be http on loopback with a port, not 'https://example.com/'",
         ),
+        (
+            lambda: mcp.OAuth(store="t", client_secret="s"),
+            "OAuth.client_secret belongs to a client_id: give both",
+        ),
+        (
+            lambda: mcp.OAuth(store="t", client_id="c", client_metadata_url="https://x/y"),
+            "OAuth.client_id and OAuth.client_metadata_url are two ids: give one",
+        ),
+        (
+            lambda: mcp.OAuth(store="t", client_metadata_url="https://x/"),
+            "OAuth.client_metadata_url must be https with a path, not 'https://x/'",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_used_stops_construction(make: Any, text: str) -> None:
