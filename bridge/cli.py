@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, cast
 
 import typer
 
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from bridge.approval import Approver
     from bridge.journal import Record
     from bridge.results import Result
-
-KEPT_S: Final = 30 * 86_400  # how long the default store keeps what nobody touches
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -233,7 +231,7 @@ def _keep(place: where.Place, records: list[Record], told: screen.Screen) -> boo
     now = time.time()
     try:
         with place.open() as store:
-            store.prune(before=now - KEPT_S, now=now, statuses={*FINISHED, "paused"})
+            store.prune(before=now - where.KEPT_S, now=now, statuses={*FINISHED, "paused"})
             verdicts.keep(store, records, audience="sandbridge")
     except BridgeError as error:
         told.warn([f"the run is not kept: {error}"])

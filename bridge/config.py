@@ -51,6 +51,7 @@ class Configuration:
         functions, servers: In the order of the files; functions come first in the catalog.
         sandbox: Keyword arguments of `Sandbox`, without `limits`.
         store: Where runs are kept; None: nowhere.
+        approver_key: As for `Executor`. No file says it: the command does.
         warnings: What was read and not used, a line each.
     """
 
@@ -60,6 +61,7 @@ class Configuration:
     limits: Limits = field(default_factory=Limits)
     sandbox: Mapping[str, Any] = field(default_factory=dict[str, Any])
     store: str | None = None
+    approver_key: str | None = None
     warnings: tuple[str, ...] = ()
 
     @asynccontextmanager
@@ -84,6 +86,7 @@ class Configuration:
             sandbox=sandbox,
             on_event=on_event,
             store=self.store,
+            approver_key=self.approver_key,
         )
         sandbox.launch()  # V8 loads in its own process; nothing stands between this and entering
         async with sandbox, executor:

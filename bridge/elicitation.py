@@ -40,8 +40,8 @@ class Elicitation:
         url: An http or https address that nobody has opened yet, to be shown in full; None for `form`. Accept when the
             person has been there: the server may be asked again at once.
         run_id, call_id, tool: The call during which it asks, and its tool's full name. None where the protocol does not
-            say which call that is, and several are in flight (2025-11-25).
-        caller_context: The object that was given to `Executor.run(..., context=)`, where the call is known.
+            say which call that is, and several are in flight (2025-11-25); the run is known where all are of one.
+        caller_context: The object that was given to `Executor.run(..., context=)`, where the run is known.
     """
 
     server: str
@@ -84,16 +84,20 @@ class ElicitationAnswer:
 
     Args:
         content: For `accept` in form mode: a value for each field, as the schema wants them.
+        reason: For `decline`: why nobody could be asked; the program reads it where its call fails, the server never.
     """
 
     action: Action
     content: Mapping[str, Any] | None = None
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if self.action not in get_args(Action):
             raise ValueError(f"ElicitationAnswer.action must be accept, decline or cancel, not {self.action!r}")
         if self.content is not None and self.action != "accept":
             raise ValueError(f"ElicitationAnswer: only accept has content, {self.action} has none")
+        if self.reason and self.action != "decline":
+            raise ValueError(f"ElicitationAnswer: only decline has a reason, {self.action} has none")
 
     @classmethod
     def accept(cls, content: Mapping[str, Any] | None = None) -> Self:
@@ -101,9 +105,9 @@ class ElicitationAnswer:
         return cls("accept", content)
 
     @classmethod
-    def decline(cls) -> Self:
-        """The person says no."""
-        return cls("decline")
+    def decline(cls, reason: str = "") -> Self:
+        """The person says no; or, with a reason, there is nobody who could be asked."""
+        return cls("decline", None, reason)
 
     @classmethod
     def cancel(cls) -> Self:

@@ -11,6 +11,7 @@ import anyio
 import anyio.from_thread
 
 from bridge.approval import Approver, Grants
+from bridge.approver_key import check
 from bridge.errors import StateError
 from bridge.keeping import Keeper
 from bridge.offer import Offer, checked_arguments
@@ -49,11 +50,14 @@ class Executor:
             process, unless it is dumped.
         key: Authenticates states where there is no store; of several the first signs and all are accepted.
         audience: Who may load a state: executors that name the same.
+        approver_key: Verifier of the key (`ApproverKey.make(passphrase).verifier`) that signs verdicts of other
+            processes: no other counts then. A call that is to be asked about is sent on no other word of the store.
+            None: whoever can write to the store can decide.
         hibernate_after_s: Seconds after which a paused run gives its worker back.
 
     Raises:
         CatalogError: At construction, when tools cannot stand together.
-        ConfigurationError: A key that can be guessed; on entering, a store that cannot be used.
+        ConfigurationError: A key that can be guessed, or none; on entering, a store that cannot be used.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Executor:
         store: str | None = None,
         key: bytes | str | Sequence[bytes | str] | None = None,
         audience: str = "sandbridge",
+        approver_key: str | None = None,
         hibernate_after_s: float = HIBERNATE_AFTER_S,
     ) -> None:
         given = checked_arguments(tools, policy, approver, limits, elicit)
@@ -81,7 +86,8 @@ class Executor:
         self._own = sandbox is None
         self.sandbox = sandbox or Sandbox(limits=self.limits)
         self._offer = Offer(given, self.policy, self.grants)
-        self._keeper = Keeper(store, key, audience)
+        approved_by = "" if approver_key is None else check(approver_key)
+        self._keeper = Keeper(store, key, audience, approver=approved_by)
         self._roster = Roster(
             self.sandbox,
             self._offer,
@@ -231,6 +237,7 @@ class Executor:
         context: Any = None,
         on_event: Callable[[Event], None] | None = None,
         reuse: str | None = None,
+        wait: bool = True,
     ) -> Run:
         """Start a program and return at its first pause or at its end.
 
@@ -243,6 +250,7 @@ class Executor:
             on_event: In place of the executor's.
             reuse: Id of an earlier run, whose completed calls it takes over: same tool, same arguments, in order of
                 occurrence, except of `volatile` tools.
+            wait: False returns at once, while it runs; `await run.settled()` waits.
 
         Raises:
             StateError: No run of that id is known (any more).
@@ -266,7 +274,8 @@ class Executor:
                 reuse=reuse,
                 context=context,
                 on_event=on_event,
-            )
+            ),
+            wait=wait,
         )
 
     async def start_calls(
@@ -298,7 +307,14 @@ class Executor:
             )
         )
 
-    async def load(self, state: str, *, context: Any = None, on_event: Callable[[Event], None] | None = None) -> Run:
+    async def load(
+        self,
+        state: str,
+        *,
+        context: Any = None,
+        on_event: Callable[[Event], None] | None = None,
+        wait: bool = True,
+    ) -> Run:
         """Go on with a run from its state, in this or another process; with a store also from its id.
 
         What waits for people or the application comes back paused. A run whose process died is driven on, to its next
@@ -307,13 +323,13 @@ class Executor:
 
         Args:
             state: What `Run.dump` gave; or, with a store, a run's id, once nobody drives it.
-            context, on_event: As for `start`.
+            context, on_event, wait: As for `start`.
 
         Raises:
             StateError: Tampered with, for another audience, expired, used already, finished, driven by somebody.
             Diverged: The program did something else than its journal says.
         """
-        return await self._roster.load(state, context, on_event)
+        return await self._roster.load(state, context, on_event, wait=wait)
 
     async def resume(self, run_id: str, answers: dict[str, Any]) -> Run:
         """`Run.resume` by id, for a run that paused in this executor."""

@@ -72,6 +72,7 @@ class Began(Struct, frozen=True, tag="began", omit_defaults=True):
         engine: Digest of engine, flags, realm and source of the sandbox that it began on.
         notices: Warnings that came before the first line.
         reuse: The run whose completed calls it may take over, or an empty text.
+        approver: Verifier of the key with which verdicts of other processes are signed, or an empty text.
         calls: Where there is no program of ours: the calls that were made elsewhere, all at once.
         caller: Who makes the calls.
     """
@@ -90,6 +91,7 @@ class Began(Struct, frozen=True, tag="began", omit_defaults=True):
     reuse: str = ""
     calls: list[Call] = []
     caller: Caller = "programmatic"
+    approver: str = ""
 
     def names(self) -> list[ToolName]:
         """The catalog as the realm gets it."""
@@ -128,6 +130,7 @@ class Judged(Struct, frozen=True, tag="verdict", omit_defaults=True):
     call: int
     at: float
     verdict: Literal["approve", "deny", "edit", "answer", "toolerror"]
+        proof: Signature of the approver's key, where the run wants one.
     stage: Stage
     scope: Scope = "call"
     until: float | None = None
@@ -141,6 +144,7 @@ class Judged(Struct, frozen=True, tag="verdict", omit_defaults=True):
 class Redefined(Struct, frozen=True, tag="redefined", omit_defaults=True):
     """The tool of a call that waits is not what it was: it is asked about again, and the change is shown."""
 
+    proof: str = ""
     call: int
     digest: str
     identity: str | None = None
@@ -202,11 +206,13 @@ class Loaded(Struct, frozen=True, tag="loaded", omit_defaults=True):
     engine: str
     changed: list[str] = []
 
+        approver: As in `Began`, from here on.
 
 class Ended(Struct, frozen=True, tag="ended", omit_defaults=True):
     """The outcome. The value stands in the last wave.
 
     Attributes:
+    approver: str = ""
         left_behind: Calls that nobody awaited when the program ended.
         notices: Warnings about the end itself.
     """

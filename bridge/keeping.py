@@ -93,6 +93,7 @@ class Keeper:
         url: Of the store; None: there is none.
         key: Signs states where there is no store; of several the first signs and all are accepted.
         audience: Who may load a state: executors that name the same.
+        approver: Verifier of the key that signs verdicts of other processes; empty: any of them counts.
     """
 
     def __init__(
@@ -101,7 +102,10 @@ class Keeper:
         key: bytes | str | Sequence[bytes | str] | None,
         audience: str,
         lease_s: float = LEASE_S,
+        *,
+        approver: str = "",
     ) -> None:
+        self.approver = approver
         self.keys = _keys(key)
         self.audience = audience
         self.lease_s = lease_s
@@ -154,7 +158,7 @@ class Keeper:
         now = time.time()
 
         def both() -> list[Grant]:
-            kept = store.grants.valid(now=now)
+            kept = {} if self.approver else store.grants.valid(now=now)  # a row has no signature
             for grant_id in [grant_id for grant_id, grant in kept.items() if grant in voided]:
                 store.grants.spend(grant_id)
                 del kept[grant_id]
@@ -205,9 +209,13 @@ class Keeper:
         await self.exchange(run.gate.grants)
         lease, lines = await self._acquire(store, run.id, None)
         sink.lease, sink.claim = lease, ""
-        known, sink.seq = sink.seq, len(lines)
-        if len(lines) > known:
-            run.adopt(decode(lines)[known:])
+        if len(lines) > sink.seq:
+            try:
+                run.adopt(decode(lines)[sink.seq :])
+            except StateError:
+                await self.give_back(run)
+                raise
+        sink.seq = len(lines)
         self.driven(run)
 
     async def give_back(self, run: Run) -> None:

@@ -25,6 +25,7 @@ from bridge.keeping import Keeper
 from bridge.loading import is_at_rest, regrant, taken_over
 from bridge.made import Made
 from bridge.offer import Offer
+from bridge.proofs import Proofs
 from bridge.reuse import Reuse
 from bridge.run import Run
 from bridge.state import RunState, fold
@@ -91,8 +92,8 @@ class Roster:
         self._alarms: list[tuple[float, str]] = []
         self._alarm = anyio.Event()
 
-    async def begin(self, order: Order) -> Run:
-        """Start a run and return at its first pause or at its end."""
+    async def begin(self, order: Order, *, wait: bool = True) -> Run:
+        """Start a run and return at its first pause or at its end; or at once."""
         self._must_be_open()
         reuse = Reuse(await self.past(order.reuse)) if order.reuse is not None else None
         gate = self._offer.gate()
@@ -111,6 +112,7 @@ class Roster:
             reuse=reuse.run_id if reuse is not None else "",
             calls=list(order.calls),
             caller=order.caller,
+            approver=self._keeper.approver,
         )
         await self._keeper.exchange(self._grants)
         sink = await self._keeper.begin(began)
@@ -119,22 +121,33 @@ class Roster:
         if listener is not None:
             events.tell(listener, began, run.state)
         self._spawn(run)
-        await run.settled()
+        if wait:
+            await run.settled()
         return run
 
-    async def load(self, state: str, context: Any, on_event: Callable[[events.Event], None] | None) -> Run:
+    async def load(
+        self, state: str, context: Any, on_event: Callable[[events.Event], None] | None, *, wait: bool = True
+    ) -> Run:
         """Go on with a run from its journal; see `Executor.load`."""
         self._must_be_open()
         records, sink = await self._keeper.read(state)
         try:
-            kept = fold(records)
+            proofs = Proofs(self._keeper.approver) if self._keeper.approver else None
+            kept = fold(records) if proofs is None else proofs.fold(records)
             if kept.ended is not None:
                 raise StateError(f"run {kept.id} is finished ({kept.ended.status}): nothing of it can be resumed")
+            if kept.approver and proofs is None:
+                raise StateError(
+                    f"run {kept.id} counts signed verdicts only: open the executor with the same approver_key="
+                )
             kept.limits = self._sandbox.limits.lowered(kept.limits)
             rested = kept.rests
             reuse = await self._reuse_on(kept) if kept.began.reuse else None
-            await self._keeper.exchange(self._grants)
-            regrant(records, kept, self._grants)
+            await self._keeper.exchange(self._grants, [tool.digest for tool in kept.began.tools])
+            if proofs is None:
+                regrant(records, kept, self._grants)
+            else:
+                regrant(proofs.records, kept, self._grants, signed=True)
             gate = self._offer.gate_for(kept)
         except BaseException:
             await self._keeper.let_go(sink, records)
@@ -153,7 +166,9 @@ class Roster:
         if kept.began.reuse and reuse is None:
             text = f"run {kept.began.reuse} is not known any more: once loaded, this one took nothing more over from it"
             run.remarks.append(Notice("reused_calls", text))
-        for record in taken_over(kept, gate, self._sandbox.engine_digest):
+        proved = None if proofs is None else proofs.calls
+        engine = self._sandbox.engine_digest
+        for record in taken_over(kept, gate, engine, approver=self._keeper.approver, proved=proved):
             run.add(record)
         if rested and is_at_rest(kept):
             await run.give_back()
@@ -161,7 +176,8 @@ class Roster:
             return run
         run.status = "running"
         self._spawn(run)
-        await run.settled()
+        if wait:
+            await run.settled()
         return run
 
     async def _reuse_on(self, kept: RunState) -> Reuse | None:

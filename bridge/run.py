@@ -23,10 +23,11 @@ from bridge.gate import bind, read_only, refusal
 from bridge.journal import CameBack, Delivered, Ended, Journal, Record
 from bridge.loading import regrant, settled
 from bridge.people import People
+from bridge.proofs import Proofs
 from bridge.results import PendingCall, Status
 from bridge.reuse import Reuse
 from bridge.seat import Seat
-from bridge.state import RunState
+from bridge.state import RunState, fold
 from bridge.surroundings import Surroundings
 from sandbox import Notice
 
@@ -93,12 +94,13 @@ class Run:
         """Requests that wait for a verdict."""
         return self.people.requests()
 
-    async def resume(self, answers: Mapping[str, Any]) -> Run:
+    async def resume(self, answers: Mapping[str, Any], *, wait: bool = True) -> Run:
         """Give verdicts and answers by call id, and go on to the next pause or to the end. Partial answers are fine.
 
         Args:
             answers: `Approve`, `Deny`, `Edit`, `Answer`, `Defer`, or a `ToolError` for any waiting call; a bare value
                 is `Answer`, and only for a client-owned call.
+            wait: False returns at once, while it runs.
 
         Raises:
             StateError: The run is not paused, an id does not wait, or a verdict does not fit: nothing was applied. With
@@ -119,7 +121,8 @@ class Run:
             raise
         self.people.apply(verdicts)
         self._go_on()
-        await self.settled()
+        if wait:
+            await self.settled()
         return self
 
     def _go_on(self) -> None:
@@ -208,14 +211,23 @@ class Run:
         self.journal.add(record)
 
     def adopt(self, records: list[Record]) -> None:
-        """Take in what others have written to the journal of this run while it was paused."""
-        state = self.state
+        """Take in what others have written to the journal of this run while it was paused.
+
+        Raises:
+            StateError: It has to be signed with the approver's key, and is not: nothing of it was taken.
+        """
+        state, approver = self.state, self._around.keeper.approver
+        proved: set[int] | None = None
+        if approver:
+            proofs = Proofs(approver)
+            proofs.take(fold(self.journal.records), records)
+            proved = proofs.calls | {call.number for call in state.calls.values() if call.stage in ("queued", "client")}
         for record in records:
             self.add(record)
         self.journal.came_from_sink()
         bind(state, self.gate)
-        regrant(records, state, self.gate.grants)
-        for record in settled(state, self.gate):  # whoever judged had no tools; whoever drove may have died
+        regrant(records, state, self.gate.grants, signed=bool(approver))
+        for record in settled(state, self.gate, proved):  # whoever judged had no tools; whoever drove may have died
             self.add(record)
         self.end = self.end or ending.stopped(state)
         self.seat.stale = self.seat.stale or any(isinstance(record, Delivered) for record in records)

@@ -1,17 +1,13 @@
-"""The commands about runs that are kept: list, show, decide, resume, replay, report, export, prune.
+"""The commands about runs that are kept: list, show, resume, replay, report, export, prune; `deciding` has the others.
 
-All but `resume` need the store alone: no tool is imported and no server started to look at a run or to decide a call.
+All but `resume` need the store alone: no tool is imported and no server started to look at a run.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import json
-import os
 import re
-import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import anyio
 import typer
 
-from bridge import config, screen, where, working
-from bridge.approval import Answer, Approve, Deny, Edit
+from bridge import config, deciding, screen, where, working
+from bridge.deciding import RunArgument, opened_store, store_options
 from bridge.errors import ConfigurationError, Diverged, StateError
 from bridge.working import (
     COMPLETED,
@@ -37,21 +33,16 @@ from bridge.working import (
 )
 
 if TYPE_CHECKING:
-    from bridge.approval import Scope, Verdict
+    from bridge.approval import Verdict
     from bridge.executor import Executor
     from bridge.journal import Record
     from bridge.results import Result
     from bridge.run import Run
-    from bridge.store import RunRow, RunStatus, Store
+    from bridge.store import RunRow, RunStatus
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 Reporting = Callable[[Callable[..., int]], Callable[..., None]]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id.")]
 RunOrFile = Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run's id, or a file that `export` wrote.")]
-CallArgument = Annotated[str, typer.Argument(metavar="CALL", help="A call's id, or the number at its end.")]
-CallsArgument = Annotated[list[str], typer.Argument(metavar="CALL...", help="Ids of calls, or their numbers.")]
-JsonArgument = Annotated[str, typer.Argument(metavar="JSON|-", help="The value; - reads it from standard input.")]
-ByOption = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides. Default: you, on this host.")]
 
 
 def add(app: typer.Typer, reporting: Reporting) -> None:
@@ -60,7 +51,12 @@ def add(app: typer.Typer, reporting: Reporting) -> None:
     Args:
         reporting: Makes a command's status the exit status, and its errors lines for people.
     """
-    for command in (runs, show, approve, deny, edit, answer, resume, replay, report, export, prune):
+    app.command()(reporting(runs))
+    app.command()(reporting(show))
+    for command in (deciding.approve, deciding.deny, deciding.edit, deciding.answer):
+        app.command()(reporting(command))
+    app.command("approver-key")(reporting(deciding.approver))
+    for command in (resume, replay, report, export, prune):
         app.command()(reporting(command))
 
 
@@ -77,7 +73,7 @@ def runs(
     """List the runs that are kept, the newest first."""
     from bridge import showing
 
-    with _opened(store, config_file) as opened:
+    with opened_store(store, config_file) as opened:
         rows = opened.runs(cast("RunStatus | None", status), limit=limit)
     now = time.time()
     if as_json:
@@ -98,78 +94,6 @@ def show(
         screen.out(json.dumps(showing.data(records, row), ensure_ascii=False))
     else:
         screen.show(showing.run(records, row, time.time()))
-    return COMPLETED
-
-
-# ---- deciding -------------------------------------------------------------------------------------------------------
-
-
-def approve(
-    run: RunArgument,
-    calls: CallsArgument,
-    scope: Annotated[str, typer.Option(metavar="call|run|tool", help="What it holds for.")] = "call",
-    by: ByOption = None,
-    store: StoreOption = None,
-    config_file: ConfigOption = None,
-) -> int:
-    """Let calls run that wait for a verdict. The run goes on when it is resumed."""
-    try:
-        verdict = Approve(cast("Scope", scope))
-    except ValueError:
-        raise ConfigurationError(f"--scope {scope}: must be call, run or tool") from None
-    return _judge(run, dict.fromkeys(calls, verdict), by, store, config_file)
-
-
-def deny(
-    run: RunArgument,
-    calls: CallsArgument,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="For the model, which reads it.")] = "",
-    stop: Annotated[bool, typer.Option("--stop", help="End the run with it.")] = False,
-    by: ByOption = None,
-    store: StoreOption = None,
-    config_file: ConfigOption = None,
-) -> int:
-    """Refuse calls that wait. The program gets the reason when the run is resumed."""
-    return _judge(run, dict.fromkeys(calls, Deny(reason, stop=stop)), by, store, config_file)
-
-
-def edit(
-    run: RunArgument,
-    call: CallArgument,
-    arguments: JsonArgument,
-    by: ByOption = None,
-    store: StoreOption = None,
-    config_file: ConfigOption = None,
-) -> int:
-    """Let a call run with other arguments. Schema and deny rules see them when the run is resumed."""
-    return _judge(run, {call: Edit(_value(arguments))}, by, store, config_file)
-
-
-def answer(
-    run: RunArgument,
-    call: CallArgument,
-    value: JsonArgument,
-    by: ByOption = None,
-    store: StoreOption = None,
-    config_file: ConfigOption = None,
-) -> int:
-    """Give a value to the program in place of the tool, or for a call that an application answers."""
-    return _judge(run, {call: Answer(_value(value))}, by, store, config_file)
-
-
-def _judge(run: str, answers: Mapping[str, Any], by: str | None, store: str | None, config_file: Path | None) -> int:
-    from bridge import verdicts
-
-    given = {f"{run}.{call}" if call.isdecimal() else call: verdict for call, verdict in answers.items()}
-    with _opened(store, config_file) as opened:
-        state = verdicts.judge(opened, run, given, by=_person() if by is None else by)
-    told = screen.Screen()
-    for call in given:
-        known = next(each for each in state.calls.values() if each.id == call)
-        told.say(f"{call} ({known.tool}): {known.verdict}")
-    if state.waiting:
-        told.say(f"still waiting: {', '.join(state.waiting)}")
-    told.say(f"to go on: sandbridge resume {run}{_options(store, config_file)}")
     return COMPLETED
 
 
@@ -195,10 +119,12 @@ def resume(
     place = where.place(store, settings.store)
     with place.open(make=False) as opened:
         row = opened.row(run)
+        key = deciding.unlocked(opened, run)
     told = screen.Screen()
     told.warn(settings.warnings)
     approver = None if no_approver else told.prompt()
-    settings = dataclasses.replace(settings, store=place.url)
+    verifier = None if key is None else key.verifier
+    settings = dataclasses.replace(settings, store=place.url, approver_key=verifier)
 
     async def go_on() -> Result:
         elicit = None if approver is None else told.form()
@@ -217,7 +143,7 @@ def resume(
             return loaded.result if loaded.result is not None else loaded.paused_result()
 
     result = working.work(go_on, told.progress)
-    return told.result(result, as_json=as_json, kept=place.shown, options=_options(store, config_file, mcp))
+    return told.result(result, as_json=as_json, kept=place.shown, options=store_options(store, config_file, mcp))
 
 
 async def _loaded(executor: Executor, row: RunRow, *, wait: bool) -> Run:
@@ -320,7 +246,7 @@ def export(
     from bridge.redaction import Redaction
 
     rules = Redaction(keys=keys or (), patterns=patterns or ())
-    with _opened(store, config_file) as opened:
+    with opened_store(store, config_file) as opened:
         lines, secrets = cassettes.exported(opened.read(run), rules)
     if str(file) == "-":
         screen.out(b"\n".join(lines).decode())
@@ -344,18 +270,13 @@ def prune(
     from bridge.store import FINISHED
 
     age_s, now = _seconds(before), time.time()
-    with _opened(store, config_file) as opened:
+    with opened_store(store, config_file) as opened:
         count = opened.prune(before=now - age_s, now=now, statuses=cast("Any", status) or FINISHED)
     screen.Screen().say(f"{screen.plural(count, 'run')} deleted")
     return COMPLETED
 
 
 # ---- what the options say -------------------------------------------------------------------------------------------
-
-
-def _opened(store: str | None, config_file: Path | None) -> Store:
-    file = working.chosen(config_file)
-    return where.place(store, config.store_of(file) if file is not None else None).open(make=False)
 
 
 def _journal(run: str, store: str | None, config_file: Path | None) -> tuple[list[Record], RunRow | None]:
@@ -367,21 +288,8 @@ def _journal(run: str, store: str | None, config_file: Path | None) -> tuple[lis
         return cassettes.read(run), None
     if "/" in run or "." in run:  # no id has these
         raise ConfigurationError(f"there is no file {run}")
-    with _opened(store, config_file) as opened:
+    with opened_store(store, config_file) as opened:
         return decode(opened.read(run)), opened.row(run)
-
-
-def _options(store: str | None, config_file: Path | None, mcp: list[Path] | None = None) -> str:
-    return screen.words([("--store", store), ("--config", config_file), *(("--mcp", path) for path in mcp or ())])
-
-
-def _value(text: str) -> Any:
-    given = sys.stdin.read() if text == "-" else text
-    try:
-        return json.loads(given, parse_constant=working.no_json)
-    except (ValueError, RecursionError) as error:
-        hint = "a text needs its quotes: '\"...\"'"
-        raise ConfigurationError(f"{given.strip()[:60]!r} is no JSON ({error}); {hint}") from None
 
 
 def _seconds(age: str) -> float:
@@ -389,11 +297,3 @@ def _seconds(age: str) -> float:
     if found is None:
         raise ConfigurationError(f"--before {age}: write a number and s, m, h, d or w, such as 30d")
     return int(found[1]) * _UNITS[found[2]]
-
-
-def _person() -> str:
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):  # no such user on this host: containers
-        name = f"user {os.getuid()}" if hasattr(os, "getuid") else "somebody"
-    return f"{name}@{socket.gethostname()}"

@@ -6,10 +6,12 @@ the signal that ended it.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,8 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import anyio
 import typer
 
-from bridge import config, screen
+from bridge import config, deciding, screen, where
+from bridge.approver_key import NOBODY
 from bridge.errors import BridgeError, ConfigurationError
+from bridge.working import StoreOption
 from sandbox import SandboxError
 
 if TYPE_CHECKING:
@@ -58,6 +62,14 @@ def serve(
     embedding: Annotated[
         bool, typer.Option("--embedding", help="Rank searches by meaning too (extra `embedding`).")
     ] = False,
+    store: StoreOption = None,
+    no_store: Annotated[
+        bool, typer.Option("--no-store", help="Keep nothing: what waits ends with this process.")
+    ] = False,
+    approver: Annotated[
+        str | None,
+        typer.Option(metavar="VERIFIER", help="Whose verdicts count, as `sandbridge approver-key` prints it."),
+    ] = None,
 ) -> int:
     """Serve as an MCP server: run_program, search_tools, resume_program for all configured servers and functions."""
     given: dict[Kind, list[str] | None] = {"allow": allow, "ask": ask, "deny": deny}
@@ -65,6 +77,11 @@ def serve(
     default = Path(config.DEFAULT_FILE)
     chosen = config_file or (default if default.is_file() else None)
     settings = config.load(chosen, mcp or (), rules=rules, limits=limit or ())
+    if no_store and store:
+        raise ConfigurationError("--no-store stands against --store: leave out one of them")
+    kept = where.place(store, settings.store)
+    signer = deciding.verifier(approver)
+    settings = dataclasses.replace(settings, store=None if no_store else kept.url, approver_key=signer)
     place = None if http is None else _place(http)
     if place is None and (token_file or allow_host):
         raise ConfigurationError("--token-file and --allow-host are for --http")
@@ -73,9 +90,15 @@ def serve(
         logging.getLogger(noisy).setLevel(logging.WARNING)
     told = screen.Screen()
     told.warn(settings.warnings)
+    if not no_store:
+        _prepare(kept)
+    if signer == NOBODY and not no_store:
+        told.say("sandbridge: no approver key: `sandbridge approve` decides nothing here until approver-key made one")
     from bridge.gateway import Gateway
 
-    options: dict[str, Any] = {} if budget is None else {"budget": budget}
+    options: dict[str, Any] = {"elsewhere": _elsewhere(None if no_store else store, config_file, no_store, signer)}
+    if budget is not None:
+        options["budget"] = budget
     if embedding:
         from bridge.embedding import minilm
 
@@ -92,6 +115,33 @@ def serve(
         listening.close()
 
 
+def _prepare(kept: where.Place) -> None:
+    """Make the place of the default store, and drop what nobody has touched in it for long.
+
+    Raises:
+        ConfigurationError: It cannot be used.
+    """
+    from bridge.store import FINISHED
+
+    if kept.chosen:
+        return  # it is somebody's own, and `sandbridge prune` is theirs to use
+    now = time.time()
+    with kept.open() as opened:
+        opened.prune(before=now - where.KEPT_S, now=now, statuses={*FINISHED, "paused"})
+
+
+def _elsewhere(store: str | None, config_file: Path | None, no_store: bool, signer: str) -> str:
+    """How a person decides beside the host, with the run's id in place of {run}; an empty text where nobody can."""
+    if no_store:
+        return ""
+    if signer == NOBODY:
+        return "They can decide in the host only: nobody has made an approver key (sandbridge approver-key)."
+    options = screen.words([("--store", store), ("--config", config_file)])
+    return (
+        f"They see it by `sandbridge show {{run}}{options}` and decide by `sandbridge approve {{run}} CALL{options}`."
+    )
+
+
 def _work(
     settings: config.Configuration, gateway: Gateway, told: screen.Screen, transport: Callable[[], Awaitable[None]]
 ) -> int:
@@ -103,9 +153,11 @@ def _work(
     failed: list[Exception] = []
     signals: list[int] = []
 
+    from bridge.gateway.questions import elicit
+
     async def own(over: anyio.CancelScope) -> None:
         try:
-            async with settings.executor() as executor:
+            async with settings.executor(elicit=elicit) as executor:
                 told.warn(config.remarks(executor.catalog, settings))
                 gateway.opened(executor)
                 await gateway.watch()

@@ -48,6 +48,7 @@ class RunState:
         stopped: The call that somebody denied to end the run with it, and the reason.
         changed: Tools that are not what the run was bound to.
         overrun: The worker sent more output than an honest one does.
+        approver: Verifier of the key with which verdicts of other processes are signed; empty: they need not be.
     """
 
     def __init__(self, began: Began) -> None:
@@ -74,6 +75,7 @@ class RunState:
         self.longest_wait_s = 0.0
         self.changed: frozenset[str] = frozenset()
         self.engines = [began.engine]
+        self.approver = began.approver
         self.overrun = False
 
     def apply(self, record: Record) -> None:
@@ -188,6 +190,7 @@ class RunState:
         self.changed = frozenset(record.changed)
         if record.engine not in self.engines:
             self.engines.append(record.engine)
+        self.approver = record.approver
             text = "the run went on with another build of engine, flags or realm than it began on: waves are compared"
             self.output.notices.append(Notice("engine_changed", text))
 

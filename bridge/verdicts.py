@@ -31,12 +31,14 @@ from bridge.approval import (
     Verdict,
     canonical,
 )
+from bridge.approver_key import NOBODY, ApproverKey
 from bridge.calls import CallState
 from bridge.errors import StateError, ToolError
 from bridge.gate import refusal, rejected, replied
 from bridge.journal import Began, CameBack, Judged, Record, Stage, decode, encode
 from bridge.keeping import waiting_rows
 from bridge.loading import binding
+from bridge.proofs import signed
 from bridge.results import PendingCall
 from bridge.state import RunState, fold
 
@@ -79,21 +81,30 @@ def waiting(store: Store, run_id: str | None = None, *, limit: int = 1000) -> li
 # ---- deciding -------------------------------------------------------------------------------------------------------
 
 
-def judge(store: Store, run_id: str, answers: Mapping[str, Any], *, by: str = "", now: float | None = None) -> RunState:
+def judge(
+    store: Store,
+    run_id: str,
+    answers: Mapping[str, Any],
+    *,
+    by: str = "",
+    key: ApproverKey | None = None,
+    now: float | None = None,
+) -> RunState:
     """Decide calls of a paused run; whoever resumes it, in whatever process, finds the verdicts.
 
     Args:
         answers: By call id: `Approve`, `Deny`, `Edit`, `Answer`, `Defer`, or a `ToolError`; a bare value is `Answer`,
             and only for a client-owned call.
         by: Who decides, for the journal.
+        key: The approver's key, where the run wants verdicts signed.
         now: Seconds since 1970, UTC; None: what the clock says.
 
     Returns:
         The run as it stands now.
 
     Raises:
-        StateError: The run is not paused, somebody drives it, a call does not wait (any more), has expired, or the
-            verdict does not fit it: nothing was applied.
+        StateError: The run is not paused, somebody drives it, a call does not wait (any more), has expired, the verdict
+            does not fit it, or the key is not the one that the run wants: nothing was applied.
         StoreFailed: The database could not do it.
     """
     now = time.time() if now is None else now
@@ -103,7 +114,8 @@ def judge(store: Store, run_id: str, answers: Mapping[str, Any], *, by: str = ""
     lease, lines = store.acquire(run_id, owner=_owner(), lease_s=LEASE_S, now=now)
     try:
         state = fold(decode(lines))
-        records, grants = decide(state, answers, by=by, now=now)
+        _check_key(state, key)
+        records, grants = decide(state, answers, by=by, key=key if state.approver else None, now=now)
     except BaseException:
         _give_back(store, lease, row, now)
         raise
@@ -114,7 +126,7 @@ def judge(store: Store, run_id: str, answers: Mapping[str, Any], *, by: str = ""
 
 
 def decide(
-    state: RunState, answers: Mapping[str, Any], *, by: str = "", now: float
+    state: RunState, answers: Mapping[str, Any], *, by: str = "", key: ApproverKey | None = None, now: float
 ) -> tuple[list[Record], list[Grant]]:
     """What verdicts come to: records, taken into the state already, and grants for the tool in every run.
 
@@ -131,7 +143,7 @@ def decide(
         if call.expires_at <= now:
             raise StateError(f"call {call_id} has expired: the verdict came too late and was not applied")
         checked.append((call, read(call, answer)))
-    made = _Verdicts(state, by, now)
+    made = _Verdicts(state, by, key, now)
     for call, verdict in sorted(checked, key=lambda each: not stops(each[1])):
         if state.stopped is None:
             made.take(call, verdict)
@@ -201,11 +213,12 @@ def overdue(state: RunState, now: float) -> list[CameBack]:
 class _Verdicts:
     """Verdicts on calls of one run, as records that are taken into its state one by one."""
 
-    def __init__(self, state: RunState, by: str, now: float) -> None:
+    def __init__(self, state: RunState, by: str, key: ApproverKey | None, now: float) -> None:
         self.records: list[Record] = []
         self.grants: list[Grant] = []
         self._state = state
         self._by = by
+        self._key = key
         self._now = now
         self._wide: list[tuple[str, tuple[str, str | None]]] = []  # tools that a grant covers from now on
 
@@ -215,14 +228,12 @@ class _Verdicts:
             record = replied(call, verdict.value, self._state.limits, outcome="answered")
             if record.code:
                 raise StateError(f"the answer to call {call.id} cannot be given: {record.message}")
-            self._judged(call, "answer", "done")
-            self._add(record)
+            self._judged(call, "answer", "done", reply=record)
         elif isinstance(verdict, ToolError):
-            self._judged(call, "toolerror", "done")
-            self._add(rejected(call, "failed", verdict))
+            self._judged(call, "toolerror", "done", reply=rejected(call, "failed", verdict))
         elif isinstance(verdict, Deny):
-            self._judged(call, "deny", "done", reason=verdict.reason, stop=verdict.stop)
-            self._add(denied(call, verdict.reason))
+            reply = denied(call, verdict.reason)
+            self._judged(call, "deny", "done", reply=reply, reason=verdict.reason, stop=verdict.stop)
         elif isinstance(verdict, Edit):
             self._judged(call, "edit", self._next_stage(call), arguments=verdict.arguments)
         elif isinstance(verdict, Approve):
@@ -257,23 +268,24 @@ class _Verdicts:
         tool = next(tool for tool in self._state.began.tools if tool.name == call.tool)
         return "client" if tool.client else "queued"
 
-    def _judged(self, call: CallState, verdict: Any, stage: Stage, **details: Any) -> None:
+    def _judged(
+        self, call: CallState, verdict: Any, stage: Stage, *, reply: CameBack | None = None, **details: Any
+    ) -> None:
         expires_at = self._now + self._state.limits.expires_s if stage == "client" else 0.0
-        self._add(
-            Judged(
-                call=call.number,
-                at=self._now,
-                verdict=verdict,
-                stage=stage,
-                expires_at=expires_at,
-                by=self._by,
-                **details,
-            )
+        record = Judged(
+            call=call.number,
+            at=self._now,
+            verdict=verdict,
+            stage=stage,
+            expires_at=expires_at,
+            by=self._by,
+            **details,
         )
-
-    def _add(self, record: Record) -> None:
-        self._state.apply(record)
-        self.records.append(record)
+        if self._key is not None:
+            record = signed(self._state, record, reply, self._key)
+        for each in (record,) if reply is None else (record, reply):
+            self._state.apply(each)
+            self.records.append(each)
 
 
 # ---- the store ------------------------------------------------------------------------------------------------------
@@ -346,6 +358,16 @@ def _release(store: Store, lease: Lease, state: RunState, seq: int, records: Seq
         waiting=rows,
         expires_at=min((row.expires_at for row in rows), default=None),
     )
+
+
+def _check_key(state: RunState, key: ApproverKey | None) -> None:
+    if state.approver == NOBODY:
+        raise StateError(
+            f"whoever holds run {state.id} was started without an approver key, and takes no verdict from elsewhere: "
+            "make one with `sandbridge approver-key`, start it again, and have it resume the run"
+        )
+    if state.approver and (key is None or key.verifier != state.approver):
+        raise StateError(f"run {state.id} takes only verdicts that are signed with the approver key it was begun with")
 
 
 def _give_back(store: Store, lease: Lease, row: RunRow, now: float) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bridge.store import Store
 
 VARIABLE: Final = "SANDBRIDGE_STORE"
+KEPT_S: Final = 30 * 86_400  # how long the default store keeps what nobody touches
 _FILE: Final = "sqlite:///"
 
 
@@ -82,7 +83,7 @@ class Place:
 
 
 def place(option: str | None, configured: str | None, environment: Mapping[str, str] | None = None) -> Place:
-    """The store that holds, of those that were named.
+    """The store that holds, of those that were named. A path is a SQLite file.
 
     Args:
         option: What `--store` says.
@@ -98,14 +99,14 @@ def place(option: str | None, configured: str | None, environment: Mapping[str, 
         if url:
             if url == "memory":
                 raise ConfigurationError(f"{by}: a store in memory ends with the command: name a file or a server")
-            return Place(url, by)
+            return Place(url if "://" in url else f"{_FILE}{url}", by)
     return Place(f"{_FILE}{state_directory(environment) / 'runs.db'}", "the default", chosen=False)
 
 
 def beside(url: str, folder: Path) -> str:
     """The URL of a configuration file: a relative path is relative to the file's folder."""
     path = url.removeprefix(_FILE)
-    return f"{_FILE}{folder / path}" if path != url else url
+    return f"{_FILE}{folder / path}" if path != url or not ("://" in url or url == "memory") else url
 
 
 def state_directory(environment: Mapping[str, str] | None = None) -> Path:

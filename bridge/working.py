@@ -44,7 +44,7 @@ DenyOption = Annotated[
 NoApproverOption = Annotated[bool, typer.Option("--no-approver", help="Pause on what is to be asked, never ask.")]
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", metavar="URL", help="Where runs are kept: sqlite:///runs.db, postgresql://... "),
+    typer.Option("--store", metavar="URL|PATH", help="Where runs are kept: runs.db, postgresql://user@host/database."),
 ]
 
 

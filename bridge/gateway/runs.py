@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,8 @@ from mcp.shared.exceptions import MCPError
 
 from bridge.errors import BridgeError, StateError
 from bridge.events import CallFinished, CallStarted, Event
-from bridge.gateway import asking, offer
+from bridge.gateway import asking, offer, questions
+from bridge.gateway.questions import Asked
 from bridge.mcp.result import Blob
 from bridge.mcp.text import well_formed
 from sandbox import SandboxError
@@ -32,6 +33,7 @@ from sandbox import SandboxError
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
+    from bridge.approval import Verdict
     from bridge.executor import Executor
     from bridge.results import Result
     from bridge.run import Run
@@ -89,6 +91,21 @@ class _Held:
     owner: Owner
     run: Run
     told: _Told
+    asked: Asked
+
+    def __post_init__(self) -> None:
+        self.asked.changed = self.run.journal.changed  # whoever waits for the run waits for questions too
+
+    async def moved(self) -> None:
+        """Wait until the run is paused or finished, or a server asks something.
+
+        Raises:
+            BridgeError, SandboxError: As `Run.settled`.
+        """
+        while self.run.status == "running" and not self.asked.open:
+            await self.run.journal.change()
+        if self.run.status == "finished":
+            await self.run.settled()
 
 
 class Runs:
@@ -96,10 +113,12 @@ class Runs:
 
     Args:
         executor: Open, without an approver: what is asked about goes to the host of the run.
+        elsewhere: As for `Gateway`.
     """
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, elsewhere: str = "") -> None:
         self._executor = executor
+        self._elsewhere = elsewhere
         self._running: dict[Owner, int] = {}
         self._paused: dict[str, _Held] = {}
         self._finished: OrderedDict[str, tuple[Owner, Result]] = OrderedDict()
@@ -112,14 +131,14 @@ class Runs:
         if sum(held.owner == owner for held in self._paused.values()) >= PAUSED:
             return offer.failed(f"{PAUSED} runs of yours wait for a person: resume_program goes on with one of them")
 
-        told = _Told()
+        told, asked = _Told(), Asked()
 
         async def work() -> Answer:
             try:
-                run = await self._executor.start(program, inputs=inputs, on_event=told.hear)
+                run = await self._executor.start(program, inputs=inputs, context=asked, on_event=told.hear, wait=False)
             except (TypeError, ValueError) as error:
                 return offer.failed(str(error))
-            return await self._answer(ctx, _Held(owner, run, told))
+            return await self._answer(ctx, _Held(owner, run, told, asked))
 
         return await self._working(ctx, owner, told, work)
 
@@ -139,7 +158,7 @@ class Runs:
         self._sweep()
         finished = self._finished.get(run_id)
         if finished is not None and finished[0] == owner:
-            return self._outcome(owner, finished[1])
+            return self._said(owner, finished[1])
         held = self._paused.get(run_id)
         if held is not None and held.owner != owner:
             return _unknown(run_id)
@@ -149,14 +168,14 @@ class Runs:
             if held is None:
                 return await self._loaded(ctx, run_id, told) if owner is None else _unknown(run_id)
             run = held.run
-            with suppress(StateError):  # it expired or was decided meanwhile: what it has come to is said below
+            if answers is not None:
+                held.asked.hear(answers)
+            if run.status == "paused":
                 given = {} if answers is None else asking.verdicts(run, answers)
                 if answers is not None and not given:  # put off: not to be asked again at once
-                    return self._outcome(owner, run.paused_result() if run.result is None else run.result)
-                if run.status == "paused":
-                    await run.resume(given)  # with what others decided meanwhile, where there is a store
-                else:
-                    await run.settled()
+                    return self._outcome(held)
+                if (stays := await self._resumed(held, given)) is not None:
+                    return stays
             return await self._answer(ctx, held)
 
         return await self._working(ctx, owner, told, work)
@@ -166,12 +185,13 @@ class Runs:
         if not _RUN_ID.fullmatch(run_id):  # no state: a host has ids only
             return _unknown(run_id)
         try:
-            run = await self._executor.load(run_id, on_event=told.hear)
+            asked = Asked()
+            run = await self._executor.load(run_id, context=asked, on_event=told.hear, wait=False)
             if run.status == "paused":
-                await run.resume({})
+                await run.resume({}, wait=False)
+            return await self._answer(ctx, _Held(None, run, told, asked))
         except BridgeError as error:
             return _unknown(run_id, f" ({error})")
-        return await self._answer(ctx, _Held(None, run, told))
 
     def owns(self, name: str) -> bool:
         """Whether a result or picture was given to this host."""
@@ -179,37 +199,65 @@ class Runs:
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], held: _Held) -> Answer:
         """Ask until the run is finished, or until it has to wait."""
-        owner, run = held.owner, held.run
-        while run.status == "paused":
-            self._paused[run.id] = held
-            if not asking.can_ask(ctx) or not run.approvals:
-                break
-            if asking.modern(ctx):
-                asked = asking.ask_next(run)
-                if asked is None:
+        run = held.run
+        try:
+            while True:
+                await held.moved()
+                if run.status == "finished":
                     break
-                return asked
-            try:
-                given = await asking.ask_now(ctx, run)
-            except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await run.cancel()
-                self._paused.pop(run.id, None)
-                raise
-            if not given:
-                break
-            try:
-                await run.resume(given)
-            except StateError:  # it expired while the person thought
-                await run.settled()
-        if run.result is None:
-            return self._outcome(owner, run.paused_result())
+                self._paused[run.id] = held
+                question = await self._question(ctx, held)
+                if question is not None:
+                    return question
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await run.cancel()
+            self._paused.pop(run.id, None)
+            raise
         self._paused.pop(run.id, None)
-        self._finished[run.id] = (owner, run.result)
-        _forget(self._finished)
-        return self._outcome(owner, run.result)
+        if run.result is not None:
+            self._finished[run.id] = (held.owner, run.result)
+            _forget(self._finished)
+        return self._outcome(held)
 
-    def _outcome(self, owner: Owner, result: Result) -> types.CallToolResult:
+    async def _question(self, ctx: ServerRequestContext[Any, Any], held: _Held) -> Answer | None:
+        """Ask what servers want to know, then what policy asks about; None where the run may go on by the answers."""
+        run, asked, modern = held.run, held.asked, asking.modern(ctx)
+        for name, waiting in list(asked.open.items()):
+            back_channel = modern or ctx.session.can_send_request
+            if why := questions.unaskable(ctx, waiting.question, back_channel=back_channel):
+                asked.refuse(name, why)
+            elif not modern:
+                await questions.ask_now(ctx, asked, name)
+        if asked.open and modern:
+            return questions.ask_next(run.id, asked)
+        if run.status != "paused":
+            return None
+        if not asking.can_ask(ctx) or not run.approvals:
+            return self._outcome(held)
+        if modern:
+            return asking.ask_next(run) or self._outcome(held)
+        given = await asking.ask_now(ctx, run)
+        if not given:
+            return self._outcome(held)
+        return await self._resumed(held, given)
+
+    async def _resumed(self, held: _Held, given: Mapping[str, Verdict]) -> Answer | None:
+        """Have a run go on, with what others decided where there is a store; what it is where it stays paused."""
+        try:
+            await held.run.resume(given, wait=False)
+        except StateError as error:
+            if held.run.status == "paused":
+                return self._outcome(held, str(error))
+        return None  # also where a call expired while the person thought
+
+    def _outcome(self, held: _Held, *remarks: str) -> types.CallToolResult:
+        """What a run has come to, and what its servers could ask nobody."""
+        run = held.run
+        result = run.paused_result() if run.result is None else run.result
+        return self._said(held.owner, result, [*held.asked.unasked, *remarks])
+
+    def _said(self, owner: Owner, result: Result, remarks: Sequence[str] = ()) -> types.CallToolResult:
         if result.handle is not None:
             self._owners[result.handle] = owner
         pictures: list[types.ResourceLink] = []
@@ -224,13 +272,15 @@ class Runs:
                 )
             )
         _forget(self._owners)
-        more = ""
+        more = [f"warning: {remark}" for remark in remarks]
         if result.status == "paused":
-            more = (
+            more.append(
                 f'It waits for the decision of a person, not yours. Once there is one, {offer.RESUME}({{ run_id: "'
                 f'{result.run_id}" }}) goes on. To run the program again would make its calls again.'
             )
-        return offer.outcome(result, pictures, more)
+            if self._elsewhere:
+                more.append(self._elsewhere.replace("{run}", result.run_id))
+        return offer.outcome(result, pictures, "\n".join(more), remarks)
 
     def picture(self, name: str) -> Blob | None:
         """A picture that a program drew itself; None if there is none of that name, or if it is no base64."""
@@ -268,6 +318,8 @@ class Runs:
                 tasks.start_soon(told.tell, ctx)
                 try:
                     done.append(await work())
+                except BridgeError as error:  # the store, or the journal: not the program's doing
+                    done.append(offer.failed(f"the run cannot go on: {error}"))
                 except Exception as error:  # noqa: BLE001  raised below, out of the group that would wrap it
                     failed.append(error)
                 tasks.cancel_scope.cancel()

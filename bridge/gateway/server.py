@@ -67,13 +67,22 @@ class Gateway:
     Args:
         budget: Tokens of declarations in the description of `run_program`.
         embed: For ranking by meaning in `search_tools`.
+        elsewhere: For the result of a paused run: how a person decides beside the host, `{run}` being the run's id.
 
     Attributes:
         server: The SDK's server, for any of its transports.
     """
 
-    def __init__(self, executor: Executor | None = None, *, budget: int = BUDGET, embed: Embed | None = None) -> None:
+    def __init__(
+        self,
+        executor: Executor | None = None,
+        *,
+        budget: int = BUDGET,
+        embed: Embed | None = None,
+        elsewhere: str = "",
+    ) -> None:
         self._budget = budget
+        self._elsewhere = elsewhere
         self._embed = embed
         self._executor: Executor | None = None
         self._opened = anyio.Event()
@@ -108,7 +117,7 @@ class Gateway:
             raise StateError("the gateway asks its hosts: give it an executor without an approver")
         self._executor = executor
         self._session = Session(executor.catalog, budget=self._budget, limits=executor.limits, embed=self._embed)
-        self._runs = Runs(executor)
+        self._runs = Runs(executor, self._elsewhere)
         self._upstreams = Upstreams(executor.servers)
         self._opened.set()
 

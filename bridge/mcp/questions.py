@@ -1,8 +1,9 @@
 """Questions of one server (elicitation): which call each belongs to, and the way to the executor's `elicit` and back.
 
 In 2026-07-28 a question is the result of a call, so it is known whose it is. In 2025-11-25 it is a request of the
-server that names no call: over stdio it belongs to the only call in flight, or to none that is known. So calls of such
-a session are made one after the other where there is somebody to ask, unless `max_concurrent` says otherwise.
+server that names no call: over stdio it belongs to the only call in flight, or to none that is known, though to a run
+where all are of one. So once such a server has asked something, its calls are made one after the other, unless
+`max_concurrent` says otherwise.
 """
 
 from __future__ import annotations
@@ -37,6 +38,14 @@ class Call:
     tool: Tool
     context: ToolContext
     scopes: list[anyio.CancelScope] = field(default_factory=list[anyio.CancelScope])
+    unasked: list[str] = field(default_factory=list[str])
+
+    def explained(self, error: ToolError) -> ToolError:
+        """The error of the call, with why its questions were declined where nobody could be asked."""
+        if not self.unasked:
+            return error
+        text = f"{error.message} (it asked a person something, which was declined: {'; '.join(self.unasked)})"
+        return ToolError(error.code, text, retryable=error.retryable, details=error.details)
 
 
 _current: Final[ContextVar[Call | None]] = ContextVar("bridge.mcp.questions", default=None)
@@ -58,6 +67,7 @@ class Questions:
         self._warn = warn
         self._turn = anyio.Semaphore(1) if in_turn else None
         self._calls: list[Call] = []
+        self._has_asked = False
 
     @asynccontextmanager
     async def during(self, tool: Tool, context: ToolContext, *, modern: bool) -> AsyncGenerator[Call]:
@@ -69,7 +79,7 @@ class Questions:
         Raises:
             ToolError: `timeout`: another call kept its turn for longer than people are waited for.
         """
-        turn = None if modern else self._turn
+        turn = self._turn if self._has_asked and not modern else None
         if turn is not None:
             await self._wait(turn, tool, context)
         call = Call(tool, context)
@@ -77,6 +87,8 @@ class Questions:
         self._calls.append(call)
         try:
             yield call
+        except ToolError as error:
+            raise call.explained(error) from None
         finally:
             self._calls.remove(call)
             with suppress(ValueError):  # left in another context than it was entered in: nothing is set there
@@ -103,6 +115,7 @@ class Questions:
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
         """The SDK's callback, for both revisions."""
+        self._has_asked = True
         call = _current.get()
         if call not in self._calls:  # its context is nobody's, or that of a call that is over
             call = self._calls[0] if len(self._calls) == 1 else None
@@ -121,6 +134,9 @@ class Questions:
                 each.scopes.append(scope)
                 waiting.enter_context(each.context.on_hold())
             answer = await answered(self._elicit, question)
+            if answer.reason:
+                for each in [call] if call is not None else self._calls:
+                    each.unasked.append(answer.reason)
             content = None if answer.content is None else dict(answer.content)
             return types.ElicitResult(action=answer.action, content=content)
         return types.ElicitResult(action="cancel")  # taken back, or nobody answered in time
@@ -142,6 +158,7 @@ class Questions:
     def _question(self, params: types.ElicitRequestParams, call: Call | None) -> Elicitation:
         is_form = isinstance(params, types.ElicitRequestFormParams)
         context = call.context if call is not None else None
+        around = context or self._of_one_run()
         message = well_formed(params.message)
         if len(message) > MESSAGE:
             message = f"{message[:MESSAGE]}… ({len(message):,} characters)"
@@ -151,11 +168,16 @@ class Questions:
             mode="form" if is_form else "url",
             requested_schema=params.requested_schema if is_form else None,
             url=None if is_form else params.url,
-            run_id=context.run_id if context is not None else None,
+            run_id=around.run_id if around is not None else None,
             call_id=context.call_id if context is not None else None,
             tool=call.tool.full_name if call is not None else None,
-            caller_context=context.caller_context if context is not None else None,
+            caller_context=around.caller_context if around is not None else None,
         )
+
+    def _of_one_run(self) -> ToolContext | None:
+        """Of any call in flight, where all are of one run."""
+        contexts = [call.context for call in self._calls]
+        return contexts[0] if len({context.run_id for context in contexts}) == 1 else None
 
 
 def _cannot_be_asked(question: Elicitation) -> str | None:

@@ -260,7 +260,8 @@ class Server:
                 continue
             if aside := aside_for_operator(outcome):
                 self._warn(f"a call of {tool.name!r} was not sent: {aside}")
-            raise failure(outcome, link, server=self.name, tool=tool.full_name, ended=self._ended(link))
+            error = failure(outcome, link, server=self.name, tool=tool.full_name, ended=self._ended(link))
+            raise error if call is None else call.explained(error)
         raise AssertionError("unreachable")
 
     def _asking(self, tool: Tool, context: ToolContext, link: Link) -> AbstractAsyncContextManager[Call | None]:
