@@ -2,25 +2,33 @@
 
 What never happens here, because each was seen to crash, hang or forge (mini-racer 0.14.1): its Python object API on
 what a program made, its `MiniRacer` class (whose timer shim cannot be removed from a realm), Python callables in a
-realm, and writing to an object that a program can reach. The realm gives one private object with accessors; a step is
-one write to it (replies in, microtasks drain) and one read (wave out).
+realm, and writing to an object that a program can reach. The realm gives private functions; a step is one call that
+brings the replies (microtasks drain when it has returned) and one that takes the wave.
+
+An isolate has a thread of its own, and whoever drives it from another one pays for two changes of thread with every
+call. So Python drives it from that very thread: all that uses an isolate is one coroutine, which goes on where V8
+reports an answer, and where V8 goes on when it awaits the next. The functions of the library that wait for the
+isolate's thread would wait for ever there: only those that report are called.
 """
 
 from __future__ import annotations
 
 import _thread  # the small half of threading, whose own half would run in every fork
+import contextlib
 import ctypes
 import hashlib
 import importlib.util
 import json
+import os
 import sys
+import types
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sandbox.errors import EngineUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Generator
 
 VERSION: Final = "14.4.258.23"  # what mini-racer 0.14.1 carries; another one is refused until its globals were reviewed
 STACK_KIB: Final = 700  # of the isolate's thread; deep recursion is then a RangeError long before the guard page
@@ -42,39 +50,23 @@ _Pointer = ctypes.POINTER(_Value)
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint64, _Pointer)
 
 
-class _Answer:
-    """What the isolate's thread hands to the one that drives it: one answer at a time."""
-
-    def __init__(self) -> None:
-        self._raw: Any = None
-        self._arrived = _thread.allocate_lock()
-        self._arrived.acquire()
-
-    def put(self, raw: Any) -> None:
-        self._raw = raw
-        self._arrived.release()
-
-    def get(self) -> Any:
-        self._arrived.acquire()
-        return self._raw
-
-
-_answer = _Answer()
-_guest: list[Callable[[], None]] = []  # what the isolate's thread has been lent for
+_life: Coroutine[Any, Any, object] | None = None  # what drives the one isolate of this process
 
 
 @_CALLBACK
 def _answered(call_id: int, raw: Any) -> None:
     """The one native callback of the process; made at import, before the page that holds it is sealed."""
-    if _guest:
-        _guest.pop()()
-    _answer.put(raw)
+    with contextlib.suppress(BaseException):  # nothing is left that could say more than the end of this process does
+        if _life is not None:
+            _life.send(raw)
+            return
+    os._exit(1)
 
 
-def forked() -> None:
-    """First in a fork: forget the thread that waits for an answer there and does not exist here."""
-    global _answer
-    _answer = _Answer()
+@types.coroutine
+def _answer() -> Generator[None, Any, Any]:
+    """Let V8 go on; what it reports next."""
+    return (yield)
 
 
 class JSError(Exception):
@@ -128,8 +120,7 @@ def load(v8_flags: list[str]) -> ctypes.CDLL:
         ("mr_eval", [context, pointer, ctypes.c_uint64], ctypes.c_uint64),
         ("mr_free_value", [context, pointer], None),
         ("mr_alloc_string_val", [context, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint8], pointer),
-        ("mr_get_object_item", [context, pointer, pointer], pointer),
-        ("mr_set_object_item", [context, pointer, pointer, pointer], pointer),
+        ("mr_call_function", [context, pointer, pointer, pointer, ctypes.c_uint64], ctypes.c_uint64),
         ("mr_heap_stats", [context], pointer),
         ("mr_v8_version", [], ctypes.c_char_p),
         ("mr_v8_is_using_sandbox", [], ctypes.c_bool),
@@ -152,47 +143,85 @@ def _machine() -> str:
 
 
 class Isolate:
-    """One isolate with one bare realm; it starts a thread of its own."""
+    """One isolate with one bare realm and a thread of its own, on which one coroutine drives it.
+
+    Attributes:
+        heap_limit: Bytes that V8 says its heap may have.
+    """
 
     def __init__(self, dll: ctypes.CDLL) -> None:
         self._dll = dll
         self._context = dll.mr_init_context(_answered)
+        self.heap_limit: int = json.loads(str(self._take(dll.mr_heap_stats(self._context))))["heap_size_limit"]
+        self._nothing = self._string(b"")
+        self._no_arguments = self._nothing
 
-    def evaluate(self, source: str) -> Handle | str | float | bool | None:
+    def live(self, life: Callable[[], Coroutine[Any, Any, NoReturn]]) -> NoReturn:
+        """Give the isolate's thread to `life`; the calling thread waits in Python for ever.
+
+        A fork that `life` makes has that thread alone, and with it a whole isolate.
+        """
+        global _life
+        left = _thread.allocate_lock()
+        left.acquire()
+
+        async def begun() -> NoReturn:
+            await _answer()
+            left.acquire()  # a thread that is still inside V8 may hold a lock there, which a fork would keep for ever
+            ctypes.pythonapi.PyGILState_Ensure()  # Python keeps its state of this thread, and makes none each time
+            none = await self.evaluate("[]")
+            assert isinstance(none, Handle), "an array"
+            self._no_arguments = none.raw
+            await life()
+
+        _life = begun()
+        _life.send(None)
+        self._dll.mr_eval(self._context, self._nothing, 1)
+        left.release()
+        for_ever = _thread.allocate_lock()
+        for_ever.acquire()
+        while True:
+            for_ever.acquire()
+
+    async def evaluate(self, source: str) -> Handle | str | float | bool | None:
         """Run text in the global scope and drain its microtasks."""
         text = self._string(source.encode("utf-8", "replace"))
         self._dll.mr_eval(self._context, text, 1)
         try:
-            return self._take(_answer.get())
+            return self._take(await _answer())
         finally:
             self._dll.mr_free_value(self._context, text)
 
-    def key(self, name: str) -> Handle:
-        """A property name for `get` and `set`, made once."""
-        return Handle(self._string(name.encode()))
+    async def give(self, function: Handle, value: bytes | Handle) -> Handle | str | float | bool | None:
+        """Call a function that *we* made, which must not throw, with a value as its `this`. Microtasks then drain.
 
-    def text(self, holder: Handle, key: Handle) -> bytes:
-        """Read a property whose value is a string, as UTF-8."""
-        raw = self._dll.mr_get_object_item(self._context, holder.raw, key.raw)
+        Args:
+            function: A strict one: it gets the very value.
+            value: UTF-8, which becomes a string, or something that is in the isolate.
+        """
+        raw = value.raw if isinstance(value, Handle) else self._string(value)
+        self._dll.mr_call_function(self._context, function.raw, raw, self._no_arguments, 1)
+        try:
+            return self._take(await _answer())
+        finally:
+            if not isinstance(value, Handle):
+                self._dll.mr_free_value(self._context, raw)
+
+    async def text(self, function: Handle) -> bytes:
+        """Call a function that *we* made and that returns a string: that, as UTF-8."""
+        self._dll.mr_call_function(self._context, function.raw, self._nothing, self._no_arguments, 1)
+        raw = await _answer()
         value = raw.contents
         data = ctypes.string_at(value.value.pointer, value.length) if value.kind == _STRING else b""
         self._dll.mr_free_value(self._context, raw)
         return data
 
-    def set(self, holder: Handle, key: Handle, value: bytes | Handle) -> None:
-        """Write a property of an object that *we* made; its setter must not throw. Microtasks then drain."""
-        raw = value.raw if isinstance(value, Handle) else self._string(value)
-        self._take(self._dll.mr_set_object_item(self._context, holder.raw, key.raw, raw))
-        if not isinstance(value, Handle):
-            self._dll.mr_free_value(self._context, raw)
-
-    def check(self, *, heap_bytes: int, jit: bool) -> str:
+    async def check(self, *, heap_bytes: int) -> str:
         """Why this engine may not serve, or an empty text. Each line has caught a real mistake."""
-        limit = json.loads(str(self._take(self._dll.mr_heap_stats(self._context))))["heap_size_limit"]
-        if limit > heap_bytes:
-            return f"V8's heap limit is {limit} bytes, not {heap_bytes}: its flags were dropped"
+        if self.heap_limit > heap_bytes:
+            return f"V8's heap limit is {self.heap_limit} bytes, not {heap_bytes}: its flags were dropped"
         try:
-            self.evaluate("new Function('return 1')")
+            await self.evaluate("new Function('return 1')")
         except JSError:
             pass
         else:
@@ -203,29 +232,6 @@ class Isolate:
                 "Lift that limit; V8 reserves about 1.1 TB without using it"
             )
         return ""
-
-    def lend_thread(self, work: Callable[[], None]) -> None:
-        """Run a function on the isolate's own thread, between two of its tasks, while this thread waits in Python.
-
-        A fork made there has that thread, and with it a whole isolate. In the fork this call never comes back: `work`
-        calls `forked`, starts the thread that is to drive the isolate, and returns.
-        """
-        left = _thread.allocate_lock()
-        left.acquire()
-
-        def once_alone() -> None:
-            left.acquire()  # a thread that is still inside V8 may hold a lock there, which a fork would keep for ever
-            work()
-
-        text = self._string(b"0")
-        _guest.append(once_alone)
-        self._dll.mr_eval(self._context, text, 1)
-        left.release()
-        self.returned()
-
-    def returned(self) -> None:
-        """Wait until the isolate's thread is back from `lend_thread`: in a fork, on the thread that drives from now."""
-        self._take(_answer.get())
 
     def _string(self, data: bytes) -> Any:
         return self._dll.mr_alloc_string_val(self._context, data, len(data), _STRING)

@@ -6,8 +6,6 @@ lock is trusted to be correct, not to be safe: V8 is assumed breakable, so the h
 
 from __future__ import annotations
 
-import _thread
-import contextlib
 import encodings.idna  # noqa: F401  # pyright: ignore[reportUnusedImport]  Python imports it late: not after the lock
 import os
 import re
@@ -35,6 +33,7 @@ _REHEARSAL: Final = (  # a `Start`, but for its program
     b'"inputs":{"d":[1]},"seed":1,"now_ms":0,"argument_bytes":1000000,"value_bytes":1000000,"log_bytes":1000000,'
     b'"frame_bytes":1000000}'
 )
+_WARM: Final = "[new Date(0).toLocaleString('en'), 'e'.normalize('NFD'), 'a'.localeCompare('b')].length"  # ICU's data
 _KEPT_CODES: Final = frozenset(("invalid_arguments", "unknown_tool", "denied", "expired"))
 
 
@@ -43,6 +42,7 @@ class Channel:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._ahead = b""  # what was read beyond what was asked for
 
     def send(self, text: bytes) -> None:
         data = memoryview(len(text).to_bytes(HEADER_BYTES, "big") + text)
@@ -56,12 +56,15 @@ class Channel:
 
     def _exactly(self, size: int) -> bytes:
         parts: list[bytes] = []
-        while size > 0:
-            data = os.read(self._descriptor, min(size, CHUNK_BYTES))
-            if not data:
-                os._exit(0)
+        data = self._ahead
+        while len(data) < size:
             parts.append(data)
             size -= len(data)
+            data = os.read(self._descriptor, CHUNK_BYTES)
+            if not data:
+                os._exit(0)
+        self._ahead = data[size:]
+        parts.append(data[:size])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -76,47 +79,58 @@ class Engine:
         self.realm_text, self.web_text = realm.text(), realm.web_text()
         self.digest = engine.digest(flags, self.realm_text, self.web_text, source.fingerprint())
 
-    def realm(self) -> Realm:
-        """An isolate with its realm, looked at and rehearsed.
+    async def realm(self, isolate: engine.Isolate) -> Realm:
+        """The realm of an isolate, built, looked at and rehearsed.
 
         Raises:
             JSError: It may not serve; the text says why.
         """
-        made = Realm(self.dll, self.realm_text)
-        reason = made.check(heap_bytes=self.heap_bytes, jit=self.settings.jit)
+        reason = await isolate.check(heap_bytes=self.heap_bytes)
         if reason:
             raise engine.JSError(reason)
-        made.isolate.evaluate("[new Date(0).toLocaleString('en'), 'e'.normalize('NFD'), 'a'.localeCompare('b')].length")
-        made.rehearse("in the zygote")
+        made = await Realm.build(isolate, self.realm_text)
+        found = await isolate.evaluate("+".join(f"typeof {name}" for name in ABSENT))
+        if found != "undefined" * len(ABSENT):
+            raise engine.JSError("the realm has a global that it must not have")
+        await isolate.evaluate(
+            "[new Date(0).toLocaleString('en'), 'e'.normalize('NFD'), 'a'.localeCompare('b')].length"
+        )
+        await made.rehearse("in the zygote")
         return made
 
 
 class Realm:
-    """An isolate with the realm built in it: what the worker drives."""
+    """A realm in its isolate: what the worker drives."""
 
-    def __init__(self, dll: ctypes.CDLL, text: str) -> None:
-        self.isolate = engine.Isolate(dll)
-        holder = self.isolate.evaluate(text)
-        if not isinstance(holder, engine.Handle):
-            raise engine.JSError("the realm has no holder")
-        self._holder = holder
-        self._keys = {
-            name: self.isolate.key(name) for name in ("boot", "program", "inbox", "outbox", "web", "rehearsal", "reset")
-        }
+    def __init__(self, isolate: engine.Isolate, functions: dict[str, engine.Handle]) -> None:
+        self.isolate = isolate
+        self._functions = functions
 
-    def put(self, name: str, value: bytes | engine.Handle) -> None:
-        self.isolate.set(self._holder, self._keys[name], value)
+    @classmethod
+    async def build(cls, isolate: engine.Isolate, text: str) -> Realm:
+        """Evaluate the realm's text and ask it for its functions."""
+        held = await isolate.evaluate(text)
+        assert isinstance(held, engine.Handle), "it is one function"
+        functions: dict[str, engine.Handle] = {}
+        for name in ("boot", "program", "inbox", "outbox", "web", "rehearsal", "reset"):
+            function = await isolate.give(held, name.encode())
+            assert isinstance(function, engine.Handle), "it has them all"
+            functions[name] = function
+        return cls(isolate, functions)
 
-    def take(self) -> bytes:
-        return self.isolate.text(self._holder, self._keys["outbox"])
+    async def put(self, name: str, value: bytes | engine.Handle) -> None:
+        await self.isolate.give(self._functions[name], value)
 
-    def install_web(self, text: str) -> None:
+    async def take(self) -> bytes:
+        return await self.isolate.text(self._functions["outbox"])
+
+    async def install_web(self, text: str) -> None:
         """Define the web's part, before any program text."""
-        install = self.isolate.evaluate(text)
+        install = await self.isolate.evaluate(text)
         assert isinstance(install, engine.Handle), "it is one function"
-        self.put("web", install)
+        await self.put("web", install)
 
-    def rehearse(self, text: str) -> None:
+    async def rehearse(self, text: str) -> None:
         """Go once through what every program needs, so that nobody waits for what is done once: compiling, page faults.
 
         Args:
@@ -130,22 +144,14 @@ class Realm:
         assert isinstance(start, Start), "it says so"
         script = source.prepare(start.program, start.tools)
         assert isinstance(script, source.Script), "it is a program"
-        compile_script(self.isolate, start.program, script, "rehearsed")
-        self.put("rehearsal", boot(start, script))
-        called = self.take()
-        self.put("inbox", b'{"now_ms":0,"replies":[{"type":"value","id":1,"value":{"a":[1]}}]}')
-        returned = self.take()
-        self.put("reset", b"")
+        await compile_script(self.isolate, start.program, script, "rehearsed")
+        await self.put("rehearsal", boot(start, script))
+        called = await self.take()
+        await self.put("inbox", b'{"now_ms":0,"replies":[{"type":"value","id":1,"value":{"a":[1]}}]}')
+        returned = await self.take()
+        await self.put("reset", b"")
         if b'"tool":"a"' not in called or b'"returned"' not in returned:
             raise engine.JSError(f"a rehearsal failed: {(called + returned)[:1000].decode('utf-8', 'replace')}")
-
-    def check(self, *, heap_bytes: int, jit: bool) -> str:
-        """Why this realm may not serve, or an empty text."""
-        reason = self.isolate.check(heap_bytes=heap_bytes, jit=jit)
-        if reason:
-            return reason
-        found = self.isolate.evaluate("+".join(f"typeof {name}" for name in ABSENT))
-        return "" if found == "undefined" * len(ABSENT) else "the realm has a global that it must not have"
 
 
 def cell(settings: Settings) -> jail.Jail:
@@ -158,8 +164,10 @@ def cell(settings: Settings) -> jail.Jail:
     )
 
 
-def serve(loaded: Engine, made: Realm, raised: jail.Raised, *, channel: int, parent: int, spare: bool) -> None:
-    """In a fork, on the isolate's thread, its only one: raise what walls are a worker's own, and start the other.
+async def serve(
+    loaded: Engine, made: Realm, raised: jail.Raised, *, channel: int, parent: int, spare: bool
+) -> NoReturn:
+    """In a fork: raise what walls are a worker's own, then live.
 
     Args:
         loaded, made: The zygote's; `made` is this process's own copy.
@@ -169,41 +177,21 @@ def serve(loaded: Engine, made: Realm, raised: jail.Raised, *, channel: int, par
         spare: No program waits for this worker yet: rehearse, so that the first touch of each page is paid now.
     """
     walls = cell(loaded.settings)
-    engine.forked()
     jail.in_worker(walls, raised, channel=channel, parent=parent)
-    stay_on_one_core()
-
-    def drive() -> None:
-        try:
-            made.isolate.returned()
-            if spare:
-                made.rehearse("in a spare")
-            live(loaded, made, raised, walls)
-        finally:
-            os._exit(1)
-
-    _thread.start_new_thread(drive, ())  # with the walls of the thread that starts it
+    if spare:
+        await made.rehearse("in a spare")
+    await live(loaded, made, raised, walls)
 
 
-def live(loaded: Engine, made: Realm, raised: jail.Raised, walls: jail.Jail) -> NoReturn:
+async def live(loaded: Engine, made: Realm, raised: jail.Raised, walls: jail.Jail) -> NoReturn:
     """Raise the last walls, say `Ready`, run one program."""
     jail.before_program(walls, raised)
     line = Channel(walls.channel if sys.platform == "linux" else loaded.settings.channel)
     line.send(encode(Ready(walls=raised.walls, engine=engine.VERSION, digest=loaded.digest)))
-    run(made, loaded.web_text, line)
+    await run(made, loaded.web_text, line)
 
 
-def stay_on_one_core() -> None:
-    """Keep both threads of this process on one core: they take turns, and handing over between cores costs more.
-
-    The host lets a program that computes for long go where there is room (`Worker.watch`).
-    """
-    with contextlib.suppress(OSError, AttributeError):  # not on this platform, or not by this container
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
-
-
-def run(made: Realm, web_text: str, channel: Channel) -> NoReturn:
+async def run(made: Realm, web_text: str, channel: Channel) -> NoReturn:
     """Run one program: prepare its text, then waves out and replies in until the host ends the process."""
     secret = "s" + os.urandom(8).hex()
     start = decode_to_worker(channel.receive())
@@ -212,24 +200,26 @@ def run(made: Realm, web_text: str, channel: Channel) -> NoReturn:
     script = source.prepare(start.program, start.tools)
     if isinstance(script, source.Script):
         if realm.needs_web(script.js):
-            made.install_web(web_text)
-        function = compile_script(made.isolate, start.program, script, secret)
+            await made.install_web(web_text)
+        function = await compile_script(made.isolate, start.program, script, secret)
         if isinstance(function, Threw):
             end(channel, Wave(warnings=list(script.notices), end=function))
-        made.put("boot", boot(start, script))
-        made.put("program", function)
+        await made.put("boot", boot(start, script))
+        await made.put("program", function)
     else:
         end(channel, Wave(end=script))
     while True:
-        out = made.take()
+        out = await made.take()
         if out[:1] == b"!":
             os._exit(1)  # the realm failed: the host reads it as a crash
         wave = memoryview(out)[1:]
         channel.send(explained(bytes(wave), start, script) if out[:1] == b"T" else bytes(wave))
-        made.put("inbox", channel.receive())
+        await made.put("inbox", channel.receive())
 
 
-def compile_script(isolate: engine.Isolate, program: str, script: source.Script, secret: str) -> engine.Handle | Threw:
+async def compile_script(
+    isolate: engine.Isolate, program: str, script: source.Script, secret: str
+) -> engine.Handle | Threw:
     """Let V8 say whether the text is one function, without running any of it, and make the function.
 
     Args:
@@ -241,17 +231,18 @@ def compile_script(isolate: engine.Isolate, program: str, script: source.Script,
     # The last line leaves a block that only the first line opens: it parses nowhere but inside that block, in the same
     # function, so text that closes the wrapper early does not parse. `let` cannot end an unfinished statement.
     head, rest = script.js[: len(source.HEAD)], script.js[len(source.HEAD) : -len(source.TAIL)]
-    made = _evaluated(isolate, f"{head}{secret}:{{{rest}\nlet {secret};break {secret}}}{source.TAIL}")
+    made = await _evaluated(isolate, f"{head}{secret}:{{{rest}\nlet {secret};break {secret}}}{source.TAIL}")
     if isinstance(made, engine.Handle):
         return made
     # Not a program, or one that no block may hold (two functions of one name). The error is that of the text alone, in
     # brackets; text that parses so may still be several functions, unless V8 objects to a name declared at both ends.
-    refused = _evaluated(isolate, f"throw 0;[{head[1:]}{rest}\n}}]\n//# sourceURL=program")
+    refused = await _evaluated(isolate, f"throw 0;[{head[1:]}{rest}\n}}]\n//# sourceURL=program")
     if isinstance(refused, str) and (said := _REFUSED.match(refused)):
         line, message, _, caret = said.groups()
         return source.syntax_error(program, script, message, int(line), len(caret) + 1)
-    twice = _evaluated(isolate, f"throw 0;{head}let {secret};{rest}\nlet {secret}{source.TAIL}")
-    made = _evaluated(isolate, script.js) if isinstance(twice, str) and f"'{secret}' has already" in twice else refused
+    twice = await _evaluated(isolate, f"throw 0;{head}let {secret};{rest}\nlet {secret}{source.TAIL}")
+    declared_twice = isinstance(twice, str) and f"'{secret}' has already" in twice
+    made = await _evaluated(isolate, script.js) if declared_twice else refused
     if isinstance(made, engine.Handle):
         return made
     if said := _REFUSED.match(made or ""):
@@ -262,10 +253,10 @@ def compile_script(isolate: engine.Isolate, program: str, script: source.Script,
     return source.syntax_error(program, script, f"SyntaxError: {why}", 0, 0)
 
 
-def _evaluated(isolate: engine.Isolate, text: str) -> engine.Handle | str | None:
+async def _evaluated(isolate: engine.Isolate, text: str) -> engine.Handle | str | None:
     """What text evaluates to, if it is nothing that Python may look into; the text of the error if it throws."""
     try:
-        value = isolate.evaluate(text)
+        value = await isolate.evaluate(text)
     except engine.JSError as error:
         return str(error)
     return value if isinstance(value, engine.Handle) else None
@@ -327,10 +318,15 @@ def main() -> NoReturn:
     jail.seal_code_pages(walls, raised)
     jail.before_forking(walls, raised, parent=settings.parent)
     jail.in_worker(walls, raised, channel=settings.channel, parent=settings.parent)
-    stay_on_one_core()
-    try:
-        made = loaded.realm()
-    except engine.JSError as error:
-        Channel(walls.channel if sys.platform == "linux" else settings.channel).send(encode(Broken(reason=str(error))))
-        os._exit(1)
-    live(loaded, made, raised, walls)
+    isolate = engine.Isolate(loaded.dll)
+
+    async def life() -> NoReturn:
+        try:
+            made = await loaded.realm(isolate)
+        except engine.JSError as error:
+            line = Channel(walls.channel if sys.platform == "linux" else settings.channel)
+            line.send(encode(Broken(reason=str(error))))
+            os._exit(1)
+        await live(loaded, made, raised, walls)
+
+    isolate.live(life)

@@ -2,7 +2,7 @@
 
 It makes one isolate with its realm, which never runs a program, and forks on that isolate's own thread: a fork has the
 thread that called it and no other, so each worker has a whole isolate, copied page by page as it is written. The other
-thread of this process waits in Python meanwhile, outside V8 and the C library's allocator: that is what makes forking
+thread of this process waits in Python for ever, outside V8 and the C library's allocator: that is what makes forking
 sound. On its control socket (SEQPACKET, the host's only line to it):
 
     "F" with one descriptor   fork a worker that speaks on it; the answer is its process id (4 bytes)
@@ -24,6 +24,7 @@ from typing import NoReturn
 import msgspec
 
 from sandbox import jail, source
+from sandbox.engine import Isolate
 from sandbox.messages import Settings
 from sandbox.wire import EXIT, FORK_SPARE, REAP, ZYGOTE_READY
 from sandbox.worker import Engine, cell, serve
@@ -40,38 +41,47 @@ def main() -> NoReturn:
         source.warm()
         jail.seal_code_pages(walls, raised)
         jail.before_forking(walls, raised, parent=settings.parent)
-        made = loaded.realm()
+        isolate = Isolate(loaded.dll)
     except Exception as error:  # noqa: BLE001  whatever it is, the host is the one that can say it to a person
-        control.send(f"{type(error).__name__}: {error}".encode()[:4000])
-        os._exit(1)
-    gc.collect()
-    gc.freeze()  # children then do not copy every page whose reference counts the collector touches
-    control.send(ZYGOTE_READY)
-    me = os.getpid()
+        give_up(control, error)
 
-    def serve_requests() -> None:
-        """Comes back in forks only."""
-        while True:
-            request, ancillary, *_ = control.recvmsg(16, socket.CMSG_SPACE(4))
-            if not request:
-                os._exit(0)  # the host is gone
-            if request[:1] == REAP:
-                control.send(reap(int.from_bytes(request[1:5], "little")))
-                continue
-            channel = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
-            pid = os.fork()
-            if pid == 0:
-                # No way out of this branch but this return: a child must never go on as a second zygote.
-                try:
-                    serve(loaded, made, raised, channel=channel, parent=me, spare=request == FORK_SPARE)
-                except BaseException:  # noqa: BLE001  the host reads how it ended
-                    os._exit(1)
-                return
-            os.close(channel)
-            control.send(pid.to_bytes(4, "little"))
+    async def life() -> NoReturn:
+        try:
+            made = await loaded.realm(isolate)
+        except Exception as error:  # noqa: BLE001  as above
+            give_up(control, error)
+        gc.collect()
+        gc.freeze()  # children then do not copy every page whose reference counts the collector touches
+        control.send(ZYGOTE_READY)
+        me = os.getpid()
+        channel, spare = serve_requests(control)
+        # Only a fork gets here, and no way leads out of it but its end: it must never go on as a second zygote.
+        await serve(loaded, made, raised, channel=channel, parent=me, spare=spare)
 
-    made.isolate.lend_thread(serve_requests)
-    os._exit(1)  # not reached
+    isolate.live(life)
+
+
+def give_up(control: socket.socket, error: Exception) -> NoReturn:
+    """Say why there will be no workers."""
+    control.send(f"{type(error).__name__}: {error}".encode()[:4000])
+    os._exit(1)
+
+
+def serve_requests(control: socket.socket) -> tuple[int, bool]:
+    """Do what the host asks for. Returns in forks only: the descriptor of the worker, and whether it is a spare."""
+    while True:
+        request, ancillary, *_ = control.recvmsg(16, socket.CMSG_SPACE(4))
+        if not request:
+            os._exit(0)  # the host is gone
+        if request[:1] == REAP:
+            control.send(reap(int.from_bytes(request[1:5], "little")))
+            continue
+        channel = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
+        pid = os.fork()
+        if pid == 0:
+            return channel, request == FORK_SPARE
+        os.close(channel)
+        control.send(pid.to_bytes(4, "little"))
 
 
 def reap(pid: int) -> bytes:

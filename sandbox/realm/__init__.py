@@ -1,4 +1,4 @@
-"""The realm's text: its parts joined into one expression whose value is the object that the worker holds.
+"""The realm's text: its parts joined into one expression whose value tells the worker its functions by name.
 
 The web's part (URL, structuredClone, encodings, ...) is more than half of it and costs each worker more than a
 millisecond, so it is put in only for programs that can reach it: by one of its names, by `globalThis`, or by an escape

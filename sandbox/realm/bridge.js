@@ -1,4 +1,4 @@
-// Part 4 of the realm: tools, output, timers, the life of a program, and the object that the worker holds.
+// Part 4 of the realm: tools, output, timers, the life of a program, and the functions that the worker holds.
 
 // ---- calls and timers -----------------------------------------------------------------------------------------
 let pending = create(null), heard = create(null); // id -> entry; id -> somebody listens to this call's promise
@@ -255,9 +255,11 @@ defineProperty(P, 'reject', hidden({ reject(reason) {
 } }.reject));
 
 // ---- what the worker holds --------------------------------------------------------------------------------------
-const guarded = (f) => (given) => { try { f(given); } catch (e) { fault = 'the realm failed: ' + briefly(e); } };
-const holder = { __proto__: null };
-const accessor = (name, write) => defineProperty(holder, name, { set: guarded(write), enumerable: true });
+// Each is called with one value as its `this`, or takes none; none of them throws.
+const held = { __proto__: null };
+const takes = (name, f) => {
+  held[name] = function () { try { f(this); } catch (e) { fault = 'the realm failed: ' + briefly(e); } };
+};
 
 const begin = (on, settings) => {
   now = settings.now_ms;
@@ -271,10 +273,10 @@ const begin = (on, settings) => {
   install(on, makeTools(settings.tools), settings.inputs);
   for (let i = 0; i < settings.notices.length; i++) push('warnings', stringify(settings.notices[i]));
 };
-accessor('boot', (json) => begin(G, parse(json)));
+takes('boot', (json) => begin(G, parse(json)));
 // A rehearsal goes once through what every program needs, so that V8 compiles it while nobody waits. It is over, and
 // all that it touched is as new, before any program arrives.
-accessor('rehearsal', (json) => {
+takes('rehearsal', (json) => {
   const stage = create(null);
   begin(stage, parse(json));
   const program = async () => {
@@ -283,7 +285,7 @@ accessor('rehearsal', (json) => {
   };
   follow(program(), settled);
 });
-accessor('reset', () => {
+takes('reset', () => {
   for (const name in limits) limits[name] = 0;
   shifts = [];
   pending = create(null), heard = create(null), entries = create(null);
@@ -291,13 +293,13 @@ accessor('reset', () => {
   over = closed = false;
   ending = awaits = '';
 });
-accessor('web', (install) => { install(expose, uint32); }); // before any program text
-accessor('program', (f) => {
+takes('web', (install) => { install(expose, uint32); }); // before any program text
+takes('program', (f) => {
   let result;
   try { result = apply(f, undefined, []); } catch (e) { fail(e); return; }
   follow(result, settled);
 });
-accessor('inbox', (json) => {
+takes('inbox', (json) => {
   const delivery = parse(json); // no reviver; "__proto__" becomes an own property
   now = delivery.now_ms;
   const { replies } = delivery;
@@ -311,9 +313,7 @@ accessor('inbox', (json) => {
     else (0, entry.reject)(toolError(reply, entry));
   }
 });
-defineProperty(holder, 'outbox', { enumerable: true, get() {
-  try { return outbox(); } catch (e) { return '!' + briefly(e); }
-} });
+held.outbox = () => { try { return outbox(); } catch (e) { return '!' + briefly(e); } };
 
 const ITEMS = 50_000; // of one wave: many small ones are split as few large ones are; the host takes twice as many
 const KINDS = ['calls', 'timers', 'cleared', 'text', 'images', 'logs', 'warnings'];
@@ -352,4 +352,4 @@ const closing = () => { // warnings that can only be known at the end
     if (!lost[i].heard) notice('unhandled_rejection', 'a rejected promise was not handled: ' + lost[i].message, lost[i].line);
   }
 };
-return holder;
+return function () { return held[this]; };
