@@ -8,9 +8,12 @@ text that the model sent. Every field of a `FromWorker` message is to be read as
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
+
+MOST: Final = 2**53 - 1  # what JavaScript counts to; a longer number could be read and never be sent back
+Count = Annotated[int, Meta(ge=0, le=MOST)]
 
 
 class ToolName(Struct, frozen=True):
@@ -30,15 +33,18 @@ class Notice(Struct, frozen=True, omit_defaults=True):
 
     code: str
     message: str
-    line: int | None = None
+    line: Count | None = None
 
 
 class Image(Struct, frozen=True):
-    """A picture that the program gave to `image()`: base64 `data`, or a `handle` that the host gave out."""
+    """A picture that the program gave to `image()`: base64 `data`, or a `handle` that the host gave out.
 
-    mime_type: str = ""
-    data: str = ""
-    handle: str = ""
+    All three are always written, empty or not: of items without a field a frame could hold ten million.
+    """
+
+    mime_type: str
+    data: str
+    handle: str
 
 
 class Log(Struct, frozen=True):
@@ -157,19 +163,19 @@ class Call(Struct, frozen=True, omit_defaults=True):
         line, column: Where the program made it; 0 where that is unknown.
     """
 
-    id: int
+    id: Count
     tool: str
     arguments: Raw
-    line: int = 0
-    column: int = 0
+    line: Count = 0
+    column: Count = 0
 
 
 class Timer(Struct, frozen=True, omit_defaults=True):
     """`setTimeout` or `sleep`: to be fired `ms` milliseconds after the wave."""
 
-    id: int
+    id: Count
     ms: float
-    line: int = 0
+    line: Count = 0
 
 
 class Returned(Struct, frozen=True, tag="returned", omit_defaults=True):
@@ -189,11 +195,11 @@ class Threw(Struct, frozen=True, tag="threw", omit_defaults=True):
     code: str
     name: str
     message: str
-    line: int = 0
-    column: int = 0
+    line: Count = 0
+    column: Count = 0
     hint: str = ""
     tool: str = ""
-    call: int = 0
+    call: Count = 0
 
 
 class Wave(Struct, frozen=True, tag="wave", omit_defaults=True):
@@ -212,14 +218,14 @@ class Wave(Struct, frozen=True, tag="wave", omit_defaults=True):
 
     calls: list[Call] = []
     timers: list[Timer] = []
-    cleared: list[int] = []
+    cleared: list[Count] = []
     text: list[str] = []
     images: list[Image] = []
     logs: list[Log] = []
     warnings: list[Notice] = []
-    dropped_logs: int = 0
-    awaits: list[int] = []
-    heard: list[int] = []
+    dropped_logs: Count = 0
+    awaits: list[Count] = []
+    heard: list[Count] = []
     end: Returned | Threw | None = None
     more: bool = False
 

@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from sandbox.messages import Settings
 from sandbox.wire import EXIT, FORK, FORK_SPARE, REAP, ZYGOTE_READY
 
 START_S: Final = 60.0  # a cold disk may take long; a hang must not take for ever
+ANSWER_S: Final = 30.0  # of a zygote, which needs milliseconds: one that is stopped is given up, its workers with it
 ENVIRONMENT: Final = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "LANG": "en_US.UTF-8"}
 CAN_FORK: Final = sys.platform == "linux"
 
@@ -118,7 +120,7 @@ class Zygote:
         answer = b""
         try:
             async with self._lock:
-                with anyio.CancelScope(shield=True):  # a request whose answer nobody reads would shift them all
+                with self._answering():
                     socket.send_fds(self.control, [FORK_SPARE if spare else FORK], [theirs.fileno()])
                     theirs.close()
                     answer = await self._receive(16)
@@ -142,7 +144,7 @@ class Zygote:
         answer = b""
         with suppress(OSError):
             async with self._lock:
-                with anyio.CancelScope(shield=True):
+                with self._answering():
                     self.control.send(REAP + pid.to_bytes(4, "little"))
                     answer = await self._receive(64)
         self.alive -= 1
@@ -167,6 +169,14 @@ class Zygote:
             self.control.close()
         self.process.kill()
         self.process.wait()
+
+    @contextmanager
+    def _answering(self) -> Generator[None]:
+        """Not to be cancelled: a request whose answer nobody reads would shift them all. But it has a deadline."""
+        with anyio.move_on_after(ANSWER_S, shield=True) as waiting:
+            yield
+        if waiting.cancelled_caught:
+            self.kill()
 
     async def _receive(self, size: int) -> bytes:
         while True:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
+import anyio.lowlevel
 
 from sandbox.errors import RemoteProtocolError
 from sandbox.jail import memory_plan, stands
@@ -30,6 +31,7 @@ READY_S: Final = 30.0
 # Most steps take less than a turn of an event loop costs. While no other worker computes, the loop may as well wait for
 # this one in place, so briefly that nothing else on it is held up: measured, a third of the time of a step.
 BRIEF_S: Final = 0.0002
+IN_PLACE: Final = 8  # steps in a row that may be taken so; a worker that always answers at once would have the loop
 SELECTABLE: Final = 1024  # FD_SETSIZE: what select() can look at
 SPREAD_S: Final = 0.02  # of computing; from then on the other cores are worth more than a fast handover
 DYING_S: Final = 1.0
@@ -75,6 +77,7 @@ class Worker:
         self.computing = False
         self.since = 0.0  # when it began to compute
         self._spread = False
+        self._in_place = 0  # steps in a row for which nobody else had a turn
         self.alone = False  # no other worker of the sandbox computes; the sandbox says so
         self.memory_at_ready = 0
         self.peak_bytes = 0
@@ -264,6 +267,7 @@ class Worker:
         """Send, then wait for one message; None when there will be none."""
         channel = self._born.channel
         self.computing = True
+        self._in_place += 1
         try:
             with nullcontext() if timeout_s is None else anyio.move_on_after(timeout_s):
                 view = memoryview(data)
@@ -272,12 +276,16 @@ class Worker:
                         view = view[channel.send(view) :]
                     except BlockingIOError:
                         await anyio.wait_writable(channel)
+                if self._in_place > IN_PLACE:
+                    self._in_place = 0
+                    await anyio.lowlevel.checkpoint()
                 if self.alone and data and channel.fileno() < SELECTABLE:
                     select.select([channel], [], [], BRIEF_S)
                 while True:
                     try:
                         received = channel.recv(CHUNK_BYTES)
                     except BlockingIOError:
+                        self._in_place = 0
                         await anyio.wait_readable(channel)
                         continue
                     if not received:
@@ -288,6 +296,8 @@ class Worker:
                         raise RemoteProtocolError("more than one answer")
                     if messages:
                         return messages[0]
+                    # A worker that drips always has the next byte ready: others have their turn, and the deadline has.
+                    await anyio.lowlevel.checkpoint()
             self.kill("wall_s")
         except OSError:
             self._lost = True  # the pipe broke: how it ended says why

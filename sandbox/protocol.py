@@ -17,7 +17,7 @@ from typing import Final, Literal
 from sandbox.errors import LocalProtocolError, RemoteProtocolError
 from sandbox.limits import Limits
 from sandbox.messages import Broken, Deliver, FromWorker, Ready, Reply, Start, Threw, Wave
-from sandbox.wire import FrameReader, decode_from_worker, encode, frame
+from sandbox.wire import WAVE_ITEMS, FrameReader, decode_from_worker, encode, frame
 
 State = Literal["starting", "ready", "running", "waiting", "over"]
 
@@ -35,7 +35,9 @@ PROGRAM_CODES: Final = frozenset(
     "syntax_error reference_error type_error threw module_not_available invalid_arguments tool_error unknown_tool "
     "missing_await eval_disabled empty_program denied expired".split()
 )
-_WAVE_ITEMS: Final = 100_000  # entries of one wave; far above what honest limits let through, so nothing is unbounded
+_FIRST_BYTES: Final = 1 << 16  # of `Ready` or `Broken`, which have a few hundred; before them nothing else may come
+# What the host keeps for one entry, one wave and one reply beside their text: charged, so that none of them is free.
+_ENTRY_BYTES, _WAVE_BYTES, _REPLY_BYTES = 16, 1 << 10, 1 << 12
 
 
 class Connection:
@@ -45,7 +47,10 @@ class Connection:
         self.state: State = "starting"
         self.largest_frame = 0
         self._limits = limits
-        self._reader = FrameReader(limits.frame_bytes)
+        self._reader = FrameReader(min(_FIRST_BYTES, limits.frame_bytes))
+        # What it may still say. Output and value have their limits, arguments theirs for each call; the rest (timers,
+        # lines, warnings, empty pieces) is small, and grows with the replies that it gets. A frame more for that.
+        self._left = limits.frame_bytes + 3 * limits.value_bytes + 8 * limits.log_bytes
         self._tools: Collection[str] = ()
         self._next_id = 1
         self._open: set[int] = set()  # calls and timers that have no reply yet
@@ -71,10 +76,11 @@ class Connection:
                 raise RemoteProtocolError(f"{type(message).__name__} while {self.state}")
             if isinstance(message, Ready):
                 self.state = "ready"
+                self._reader.limit = self._limits.frame_bytes
             elif isinstance(message, Broken):
                 self.state = "over"
             else:
-                self._check(message)
+                self._check(message, len(text))
                 self.state = "waiting" if message.end is None else "over"
             messages.append(message)
         return messages
@@ -95,12 +101,19 @@ class Connection:
             if reply.id not in self._open:
                 raise LocalProtocolError(f"reply to {reply.id}, which is not open")
             self._open.discard(reply.id)
+        self._left += _REPLY_BYTES * len(replies)
         self.state = "running"
         return frame(encode(Deliver(now_ms, list(replies))), self._limits.frame_bytes)
 
-    def _check(self, wave: Wave) -> None:
-        if len(wave.calls) + len(wave.timers) + len(wave.warnings) + len(wave.logs) + len(wave.text) > _WAVE_ITEMS:
+    def _check(self, wave: Wave, size: int) -> None:
+        lists = (wave.calls, wave.timers, wave.cleared, wave.text, wave.images, wave.logs, wave.warnings, wave.awaits)
+        entries = sum(map(len, lists))
+        if entries > WAVE_ITEMS or len(wave.heard) > WAVE_ITEMS:
             raise RemoteProtocolError("a wave with too many entries")
+        arguments = sum(len(bytes(call.arguments)) for call in wave.calls)
+        self._left -= size - arguments + _ENTRY_BYTES * entries + _WAVE_BYTES
+        if self._left < 0:
+            raise RemoteProtocolError("more output than all limits together let through")
         for item in sorted([*wave.calls, *wave.timers], key=lambda item: item.id):
             if item.id < self._next_id:
                 raise RemoteProtocolError(f"id {item.id} is not new")

@@ -72,7 +72,7 @@ def test_console_lines_that_are_not_shown_are_counted() -> None:
 
 def test_the_status_line_counts_calls_by_outcome_and_images() -> None:
     rows = [row(), row(outcome="failed"), row(outcome="denied"), row(outcome="failed"), row(outcome="answered")]
-    text = finished(rows=rows, images=[Image("image/png", "")], value_json=b"1").text
+    text = finished(rows=rows, images=[Image("image/png", "", "")], value_json=b"1").text
     assert text.split("\n")[0] == f"{LABEL} completed; 5 calls (1 denied, 2 failed); 1 image"
 
 

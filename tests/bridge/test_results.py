@@ -111,7 +111,7 @@ def test_what_was_not_cut_has_neither() -> None:
 FULL: dict[str, Any] = {
     "status": "failed",
     "emitted": ["a"],
-    "images": [Image("image/png", "aGk=")],
+    "images": [Image("image/png", "aGk=", "")],
     "logs": [Log("warn", "w")],
     "failure": Failure(code="limit", name="", message="m", line=1, column=None, limit="calls", hint="h"),
     "notices": [Notice("w", "m"), Notice("v", "n", 2)],
