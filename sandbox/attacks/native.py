@@ -1,7 +1,7 @@
 """What native code tries in a locked worker: ctypes in the place of a program that has broken V8.
 
-`locked.py` runs it, and so do the tests of the jail. Every attempt is harmless where it succeeds: signals are number 0, pointers are bad, magic numbers
-are wrong.
+`locked.py` runs it, and so do the tests of the jail. Every attempt is harmless where it succeeds: signals are number 0,
+pointers are bad, magic numbers are wrong.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def attempts(parent: int, channel: int) -> dict[str, list[Attempt]]:
         """,
         "kernel surface": """
             umount2 fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr mount_setattr statmount
-            listmount io_uring_enter io_uring_register add_key request_key memfd_secret landlock_create_ruleset
+            listmount listns fchroot rseq_slice_yield
+            io_uring_enter io_uring_register add_key request_key memfd_secret
+            landlock_create_ruleset
             landlock_add_rule landlock_restrict_self kexec_file_load finit_module delete_module syslog acct
             swapon reboot sethostname setdomainname settimeofday clock_settime clock_adjtime adjtimex iopl
             ioperm arch_prctl vhangup uname sysinfo times membarrier map_shadow_stack mseal get_mempolicy
@@ -173,7 +175,7 @@ def with_python() -> dict[str, str]:
         "open a file": lambda: os.open(FILE, os.O_RDONLY),
         "list a folder": lambda: os.listdir("/"),  # noqa: PTH208  # the call itself is the attack
         "fork": os.fork,
-        "run a command": lambda: subprocess.run(["id"], check=False),
+        "run a command": lambda: subprocess.run(["/usr/bin/id"], check=False),
         "start a thread": lambda: threading.Thread(target=int).start(),
     }
     found: dict[str, str] = {}
