@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
+from bridge.definitions import Seen
 from bridge.errors import StateError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bridge.tools import Annotations
+    from bridge.tools import Annotations, Tool
 
 Scope = Literal["call", "run", "tool"]
 
@@ -40,6 +41,7 @@ class ApprovalRequest:
         before: What the run did before this call, a short line each, oldest first.
         expires_at: Seconds since 1970, UTC: a verdict after that finds the call rejected with `expired`.
         definition_changed: The tool is no longer what an earlier approval was given for.
+        changes: How it differs, a line each, in the server's words: lost (`- `) and new (`+ `) lines of each part.
     """
 
     call_id: str
@@ -59,6 +61,7 @@ class ApprovalRequest:
     expires_at: float
     annotations: Annotations
     definition_changed: bool = False
+    changes: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -229,9 +232,13 @@ class Grants:
 
     Args:
         expires_s: Seconds that a grant of scope `tool` lasts where the verdict does not say.
+
+    Attributes:
+        seen: Definitions that somebody was asked about.
     """
 
     expires_s: float = 86_400.0
+    seen: Seen = field(default_factory=Seen, init=False)
     _held: list[Grant] = field(default_factory=list[Grant], init=False)
     _known: dict[str, dict[str | None, str]] = field(default_factory=dict[str, dict[str | None, str]], init=False)
     _unsaved: list[Grant] = field(default_factory=list[Grant], init=False)
@@ -280,6 +287,7 @@ class Grants:
         """Keep a grant that was given before: to a run that is loaded, or in another process."""
         if grant not in self._held:
             self._held.append(grant)
+        self._known.setdefault(grant.tool, {}).setdefault(grant.server_identity, grant.definition_digest)
 
     def changes(self) -> tuple[list[Grant], list[Grant]]:
         """What was given for a tool here, and what was voided, since somebody asked last: to be kept for others."""
@@ -325,10 +333,16 @@ class Grants:
                 return True
         return bool(fitting)
 
-    def changed(self, *, tool: str, server_identity: str | None, definition_digest: str) -> bool:
-        """Whether this tool was approved before with another definition or identity: say so when asking again."""
-        known = self._known.get(tool)
-        return known is not None and known.get(server_identity) != definition_digest
+    def differences(self, tool: Tool) -> tuple[str, ...]:
+        """How a tool differs from what was approved last, with its server: a line each, to be shown when asking again.
+
+        Empty where nothing changed, or nothing of it was approved before.
+        """
+        known = self._known.get(tool.full_name, {})
+        if not known or known.get(tool.server_identity) == tool.digest:
+            return ()
+        identity = tool.server_identity if tool.server_identity in known else next(reversed(known))
+        return self.seen.changes((known[identity], identity), tool)
 
     def forget(self, run_id: str) -> None:
         """Drop what was granted within a run that has ended."""

@@ -24,6 +24,7 @@ class CallState:
             handler gets.
         text: JSON text of the reply's value, when it came back with one.
         entry: The tool itself, where this process has it. No part of the journal.
+        changes: How the tool differs from what it was, for whoever approves.
         redefined: Digest and identity of the tool that was last shown in place of the one that the run began with.
     """
 
@@ -52,6 +53,7 @@ class CallState:
     retryable: bool = False
     details: bytes = b"null"
     definition_changed: bool = False
+    changes: tuple[str, ...] = ()
     redefined: tuple[str, str | None] | None = None
     reused: bool = False
     notices: list[Notice] = field(default_factory=list[Notice])

@@ -12,8 +12,9 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import anyio
@@ -63,14 +64,21 @@ class Gate:
     """Checks, decides and performs calls against one catalog. Shared by the runs of an executor.
 
     Args:
-        changed: Names of tools that are not what a loaded run was bound to: they are asked about, whatever policy says.
+        changed: Tools that are not what a loaded run was bound to, by name, with what they were (digest, server
+            identity): they are asked about, whatever policy says.
     """
 
-    def __init__(self, catalog: Catalog, policy: Policy, grants: Grants, changed: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        policy: Policy,
+        grants: Grants,
+        changed: Mapping[str, tuple[str, str | None]] = MappingProxyType({}),
+    ) -> None:
         self.catalog = catalog
         self.policy = policy
         self.grants = grants
-        self.changed = frozenset(changed)
+        self.changed = changed
         self.bound = [bound(entry) for entry in catalog.entries if "programmatic" in entry.tool.callers]
         self._checkers = {entry.name: Checker(entry) for entry in catalog.entries}
 
@@ -92,6 +100,7 @@ class Gate:
             stage = "done"
         elif (decision.kind == "ask" or changed) and not self._granted(call, checked.arguments, run_id):
             stage = "asked"
+            self.grants.seen.add(call.owner.tool)
         record = Decided(
             call=call.number,
             at=now,
@@ -102,10 +111,17 @@ class Gate:
             as_made=len(given) == 1 and checked.arguments is given[0],
             expires_at=now + expires_s if stage in ("asked", "client") else 0.0,
             notices=tuple(msgspec.structs.replace(notice, line=call.line or None) for notice in checked.notices),
+            changes=self.changes(call) if stage == "asked" else (),
         )
         if stage != "done":
             return [record]
         return [record, refusal(call, "denied", f"{call.tool} was denied: {decision.reason}")]
+
+    def changes(self, call: CallState) -> tuple[str, ...]:
+        """How a call's tool differs from what the run began with, or from what was approved before."""
+        tool = call.owner.tool
+        before = self.changed.get(call.tool)
+        return self.grants.differences(tool) if before is None else self.grants.seen.changes(before, tool)
 
     def denial(self, call: CallState, arguments: Any, caller: Caller) -> str:
         """Why a rule denies these arguments, which an approver has edited; an empty text where none does."""
@@ -123,6 +139,7 @@ class Gate:
     def request(self, call: CallState, *, run_id: str, program: str, before: tuple[str, ...]) -> ApprovalRequest:
         """What the one who approves is shown."""
         tool = call.owner.tool
+        changes = call.changes or self.changes(call)
         return ApprovalRequest(
             call_id=call.id,
             run_id=run_id,
@@ -140,9 +157,8 @@ class Gate:
             before=before,
             expires_at=call.expires_at,
             annotations=tool.annotations,
-            definition_changed=call.definition_changed
-            or call.tool in self.changed
-            or self.grants.changed(tool=call.tool, server_identity=tool.server_identity, definition_digest=tool.digest),
+            definition_changed=call.definition_changed or bool(changes),
+            changes=changes,
         )
 
     async def perform(self, flight: Flight, *, run_id: str, limits: Limits, context: Any) -> CameBack:

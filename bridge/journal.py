@@ -106,7 +106,11 @@ class Waved(Struct, frozen=True, tag="wave"):
 
 
 class Decided(Struct, frozen=True, tag="decided", omit_defaults=True):
-    """What policy made of a call. `checked` is left out where it is the one argument that the program made."""
+    """What policy made of a call. `checked` is left out where it is the one argument that the program made.
+
+    Attributes:
+        changes: How the tool differs from what an earlier approval was given for (`bridge.definitions`).
+    """
 
     call: int
     at: float
@@ -117,6 +121,7 @@ class Decided(Struct, frozen=True, tag="decided", omit_defaults=True):
     as_made: bool = False
     expires_at: float = 0.0
     notices: tuple[Notice, ...] = ()
+    changes: tuple[str, ...] = ()
 
 
 class Judged(Struct, frozen=True, tag="verdict", omit_defaults=True):
@@ -125,12 +130,12 @@ class Judged(Struct, frozen=True, tag="verdict", omit_defaults=True):
     Attributes:
         by: Who said it, where that is known.
         stop: The run is to end with it.
+        proof: Signature of the approver's key, where the run wants one.
     """
 
     call: int
     at: float
     verdict: Literal["approve", "deny", "edit", "answer", "toolerror"]
-        proof: Signature of the approver's key, where the run wants one.
     stage: Stage
     scope: Scope = "call"
     until: float | None = None
@@ -139,16 +144,17 @@ class Judged(Struct, frozen=True, tag="verdict", omit_defaults=True):
     expires_at: float = 0.0
     by: str = ""
     stop: bool = False
+    proof: str = ""
 
 
 class Redefined(Struct, frozen=True, tag="redefined", omit_defaults=True):
     """The tool of a call that waits is not what it was: it is asked about again, and the change is shown."""
 
-    proof: str = ""
     call: int
     digest: str
     identity: str | None = None
     expires_at: float = 0.0
+    changes: tuple[str, ...] = ()
 
 
 class Sent(Struct, frozen=True, tag="sent"):
@@ -200,19 +206,19 @@ class Loaded(Struct, frozen=True, tag="loaded", omit_defaults=True):
 
     Attributes:
         changed: Names of tools that are not what the run was bound to; they are asked about.
+        approver: As in `Began`, from here on.
     """
 
     at: float
     engine: str
     changed: list[str] = []
+    approver: str = ""
 
-        approver: As in `Began`, from here on.
 
 class Ended(Struct, frozen=True, tag="ended", omit_defaults=True):
     """The outcome. The value stands in the last wave.
 
     Attributes:
-    approver: str = ""
         left_behind: Calls that nobody awaited when the program ended.
         notices: Warnings about the end itself.
     """

@@ -17,7 +17,7 @@ import secrets
 import socket
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
@@ -30,6 +30,7 @@ from bridge.journal import Began, Ended, Record, decode, encode
 from bridge.state import RunState
 
 if TYPE_CHECKING:
+    from bridge.definitions import Definition
     from bridge.run import Run
     from bridge.store import Lease, Store, Waiting
 
@@ -149,24 +150,35 @@ class Keeper:
                 except BridgeError as error:  # the next write or renewal will tell
                     log.warning("the lease of run %s could not be renewed: %s", run_id, error)
 
-    async def exchange(self, grants: Grants) -> None:
-        """Bring approvals that others gave into memory, and those given here into the store."""
+    async def exchange(self, grants: Grants, bound: Iterable[str] = ()) -> None:
+        """Bring approvals that others gave into memory, and those given here into the store.
+
+        Args:
+            bound: Digests of definitions that may have changed: what they said is brought too, where it was kept.
+        """
         store = self.store
         if store is None:
             return
         given, voided = grants.changes()
+        unsaved = grants.seen.unsaved()
         now = time.time()
 
-        def both() -> list[Grant]:
+        def both() -> tuple[list[Grant], dict[str, Definition]]:
             kept = {} if self.approver else store.grants.valid(now=now)  # a row has no signature
             for grant_id in [grant_id for grant_id, grant in kept.items() if grant in voided]:
                 store.grants.spend(grant_id)
                 del kept[grant_id]
             for grant in given:
                 store.grants.add(grant, now=now)
-            return list(kept.values())
+            if unsaved:
+                store.grants.keep_definitions(unsaved, now=now)
+            wanted = {*bound, *(grant.definition_digest for grant in kept.values())}
+            return list(kept.values()), store.grants.definitions(grants.seen.missing(wanted))
 
-        for grant in await self.blocking(both):
+        held, definitions = await self.blocking(both)
+        for digest, said in definitions.items():
+            grants.seen.know(digest, said)
+        for grant in held:
             grants.hold(grant)
 
     # ---- the life of a run ------------------------------------------------------------------------------------------

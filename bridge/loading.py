@@ -66,7 +66,9 @@ def _settle(call: CallState, gate: Gate, state: RunState, proved: Collection[int
     tool = call.entry.tool
     if call.tool in gate.changed and call.redefined != (tool.digest, tool.server_identity):
         expires_at = call.expires_at or time.time() + state.limits.expires_s
-        return [Redefined(call.number, tool.digest, tool.server_identity, expires_at)]
+        gate.grants.seen.add(tool)
+        changes = gate.grants.seen.changes(gate.changed[call.tool], tool)
+        return [Redefined(call.number, tool.digest, tool.server_identity, expires_at, changes)]
     if call.stage in ("queued", "client") and not counts:
         return _decided_again(call, gate, state)
     if call.stage in ("queued", "client") and call.verdict == "edit":

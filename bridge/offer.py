@@ -94,14 +94,14 @@ class Offer:
             return gate
         used = {call.tool for call in state.calls.values()}
         entries: list[Entry] = []
-        changed: list[str] = []
+        changed: dict[str, tuple[str, str | None]] = {}
         for bound in state.began.tools:
             known = gate.catalog.lookup(bound.name)
             if known is None:
                 continue
             entries.append(Entry(known.tool, bound.name, bound.path))
             if bound.name in used and (known.tool.digest, known.tool.server_identity) != (bound.digest, bound.identity):
-                changed.append(bound.name)
+                changed[bound.name] = (bound.digest, bound.identity)
         return Gate(Catalog.of(entries), self.policy, self.grants, changed)
 
     def live(self, entry: Entry) -> Tool | None:

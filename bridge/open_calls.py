@@ -41,7 +41,8 @@ def requests(state: RunState) -> list[ApprovalRequest]:
                 before=done[-SHOWN_BEFORE:],
                 expires_at=call.expires_at,
                 annotations=Annotations(),
-                definition_changed=call.definition_changed,
+                definition_changed=call.definition_changed or bool(call.changes),
+                changes=call.changes,
             )
         )
     return found

@@ -193,7 +193,11 @@ class People:
         changed = (live.digest, live.server_identity) != (known.digest, known.server_identity)
         if changed:
             call.entry = Entry(live, call.owner.name, call.owner.path)
-            self._run.add(Redefined(call.number, live.digest, live.server_identity))
+            seen = self._run.gate.grants.seen
+            seen.add(known)
+            seen.add(live)
+            changes = seen.changes((known.digest, known.server_identity), live)
+            self._run.add(Redefined(call.number, live.digest, live.server_identity, changes=changes))
         return changed
 
     def first_expiry(self) -> float:

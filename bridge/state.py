@@ -132,6 +132,7 @@ class RunState:
             call.checked = call.executed = call.first_argument()
             call.is_checked = True
         call.notices += record.notices
+        call.changes = record.changes
         self._move(call, record.stage, record.at, record.expires_at)
 
     def _judged(self, record: Judged) -> None:
@@ -148,6 +149,7 @@ class RunState:
     def _redefined(self, record: Redefined) -> None:
         call = self.calls[record.call]
         call.definition_changed, call.redefined = True, (record.digest, record.identity)
+        call.changes = record.changes
         self._move(call, "asked", call.asked_at, record.expires_at or call.expires_at)
 
     def _sent(self, record: Sent) -> None:
@@ -188,9 +190,9 @@ class RunState:
 
     def _loaded(self, record: Loaded) -> None:
         self.changed = frozenset(record.changed)
+        self.approver = record.approver
         if record.engine not in self.engines:
             self.engines.append(record.engine)
-        self.approver = record.approver
             text = "the run went on with another build of engine, flags or realm than it began on: waves are compared"
             self.output.notices.append(Notice("engine_changed", text))
 

@@ -47,6 +47,9 @@ def describe(group: Sequence[ApprovalRequest]) -> list[str]:
     lines = [f"{len(group)} calls of {escape(first.tool)}" if many else f"call of {escape(first.tool)}"]
     if first.definition_changed:
         lines.append("WARNING: the definition or the server of this tool changed since an earlier approval")
+        if first.changes:
+            lines.append("what changed (the server's words; - was, + is):")
+            lines += [f"  {escape(line)}" for line in first.changes]
     if first.title:
         lines.append(f"title (the server's words): {escape(first.title)}")
     if first.server:

@@ -5,22 +5,30 @@ Which grant covers a call is decided in `bridge.approval`; here is only what sti
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import uuid
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Row, bindparam, delete, insert, select
+from sqlalchemy import Row, bindparam, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from bridge.approval import Grant
 from bridge.errors import StateError
 from bridge.store.database import Database
 from bridge.store.rows import moment, plain
-from bridge.store.tables import grants
+from bridge.store.tables import definitions, grants
+
+if TYPE_CHECKING:
+    from bridge.definitions import Definition
 
 _FIELDS: Final = ("tool", "server_identity", "definition_digest", "run_id", "call_id", "arguments_digest", "until")
 _ADD: Final = insert(grants)
 _DROP_OVER: Final = delete(grants).where(grants.c.until <= bindparam("now"))
 _SPEND: Final = delete(grants).where(grants.c.id == bindparam("grant"))
+_SEEN_AGAIN: Final = update(definitions).where(definitions.c.digest == bindparam("key")).values(seen=bindparam("now"))
 _FORGET: Final = delete(grants).where(grants.c.run_id == bindparam("run"))
 
 
@@ -90,6 +98,32 @@ class KeptGrants:
         )
         with self._database.writing() as connection:
             return connection.execute(others).rowcount
+
+    def keep_definitions(self, seen: Mapping[str, Definition], *, now: float) -> None:
+        """Keep what tools say, by their digests, for whoever has to show what changed.
+
+        Raises:
+            StoreFailed: The database could not do it.
+        """
+        with self._database.writing() as connection:
+            for digest, said in seen.items():
+                if connection.execute(_SEEN_AGAIN, {"key": digest, "now": moment("now", now)}).rowcount:
+                    continue
+                row = {"digest": digest, "definition": json.dumps(said), "seen": now}
+                with contextlib.suppress(IntegrityError), connection.begin_nested():  # another process was faster
+                    connection.execute(insert(definitions), row)
+
+    def definitions(self, digests: Collection[str]) -> dict[str, Definition]:
+        """What tools of these digests say; those that nobody kept are left out.
+
+        Raises:
+            StoreFailed: The database could not say.
+        """
+        if not digests:
+            return {}
+        query = select(definitions.c.digest, definitions.c.definition).where(definitions.c.digest.in_(sorted(digests)))
+        with self._database.reading() as connection:
+            return {row.digest: json.loads(row.definition) for row in connection.execute(query).all()}
 
     def forget(self, run_id: str) -> int:
         """Drop what was granted within a run; how many there were. `Store.prune` does so too.

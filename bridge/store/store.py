@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, Delete, Select, delete, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from bridge.errors import StateError
@@ -36,7 +36,7 @@ from bridge.store.rows import (
     shown,
 )
 from bridge.store.statements import ACQUIRE, APPEND, COLUMNS, CREATE, INSERT, LOCKED, READ, RELEASE, RENEW, ROW
-from bridge.store.tables import grants, runs
+from bridge.store.tables import definitions, grants, runs
 
 _PRUNED_AT_ONCE: Final = 500  # runs in one transaction: nobody who writes waits longer than for these
 
@@ -333,6 +333,7 @@ class Store:
             with self._database.writing() as connection:
                 ids = list(connection.execute(old).scalars())
                 if not ids:
+                    connection.execute(_forgotten(before))
                     return pruned
                 connection.execute(delete(grants).where(grants.c.run_id.in_(ids)))
                 connection.execute(delete(runs).where(runs.c.id.in_(ids)))  # and their records
@@ -341,6 +342,11 @@ class Store:
     def _rows(self, query: Select[tuple[Any, ...]]) -> list[RunRow]:
         with self._database.reading() as connection:
             return [_row(found) for found in connection.execute(query).mappings()]
+
+
+def _forgotten(before: float) -> Delete:
+    held = select(grants.c.definition_digest)
+    return delete(definitions).where(definitions.c.seen < before, definitions.c.digest.not_in(held))
 
 
 def _free(now: float) -> ColumnElement[bool]:

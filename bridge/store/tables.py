@@ -80,6 +80,13 @@ grants: Final = Table(
     Column("arguments_digest", Text),
     Column("until", Double, nullable=False),  # infinity where only the end of the run ends it
 )
+definitions: Final = Table(  # what tools said when somebody was asked about them, so that a change can be shown
+    "sandbridge_definitions",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("definition", Text, nullable=False),  # JSON
+    Column("seen", Double, nullable=False),
+)
 Index("sandbridge_grants_tool", grants.c.tool)
 Index("sandbridge_grants_run", grants.c.run_id)
 
@@ -89,10 +96,15 @@ _LOCK: Final = 0x73616E6462726467  # PostgreSQL's advisory locks have numbers; t
 
 def _first(connection: Connection) -> None:
     """Version 1. The step that changes a table first copies the old definitions to here."""
-    metadata.create_all(connection, checkfirst=False)
+    metadata.create_all(connection, tables=[meta, runs, records, grants], checkfirst=False)
 
 
-MIGRATIONS: Final[Sequence[Migration]] = (_first,)
+def _second(connection: Connection) -> None:
+    """Version 2: definitions are kept."""
+    metadata.create_all(connection, tables=[definitions], checkfirst=False)
+
+
+MIGRATIONS: Final[Sequence[Migration]] = (_first, _second)
 
 
 def version(connection: Connection) -> int:

@@ -27,8 +27,9 @@ from bridge.approval import (
     escape,
     validate,
 )
+from bridge.definitions import IDENTITY, UNKNOWN
 from bridge.errors import StateError
-from bridge.tools import Annotations
+from bridge.tools import Annotations, Tool
 
 NOW = 1_000_000.0
 ARGUMENTS = {"to": "ada", "amount": 1}
@@ -299,19 +300,20 @@ def test_another_identity_of_a_server_leaves_a_grant_alone() -> None:
 def test_a_change_since_an_approval_is_known_until_it_is_approved_too() -> None:
     grants = Grants()
 
-    def changed(definition: str, identity: str = "s1", tool: str = "mail/send") -> bool:
-        return grants.changed(tool=tool, server_identity=identity, definition_digest=definition)
+    def tool(description: str, identity: str = "s1", name: str = "send") -> Tool:
+        return Tool(name=name, server="mail", server_identity=identity, description=description)
 
-    assert not changed("d2")
-    grants.add(Approve(), request(), now=NOW)
-    assert [changed("d1"), changed("d2"), changed("d1", "s2"), changed("d2", tool="mail/read")] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    grants.add(Approve(), request(definition_digest="d2"), now=NOW)
-    assert not changed("d2")
+    first, second = tool("Sends."), tool("Sends, and copies the boss.")
+    assert grants.differences(second) == ()
+    grants.seen.add(first)
+    grants.add(Approve(), request(definition_digest=first.digest), now=NOW)
+    assert grants.differences(first) == ()
+    assert grants.differences(second) == ("description:", "  - Sends.", "  + Sends, and copies the boss.")
+    assert grants.differences(tool("Sends.", "s2")) == (IDENTITY,)
+    assert grants.differences(tool("Reads.", name="read")) == ()
+    grants.add(Approve(), request(definition_digest=second.digest), now=NOW)
+    assert grants.differences(second) == ()
+    assert grants.differences(first) == (UNKNOWN,)  # nobody was asked about the second one here
 
 
 def test_grants_of_a_run_are_forgotten_with_it() -> None:
