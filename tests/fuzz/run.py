@@ -8,6 +8,7 @@ mend, and `test_seeds.py` plays it from then on. Exit status 2: no atheris.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 NAMES = ("wire", "source", "schema", "state", "configuration")
+# Loaded at their first use otherwise, and then not looked into.
+LATE = {"state": ["bridge.render"], "configuration": ["bridge.sections", "bridge.servers", "bridge.predicates"]}
 INPUT_S, MEMORY_MIB = 10, 2048  # of one input, on a busy machine; far above what an honest one takes
 
 
@@ -27,11 +30,8 @@ def inside(name: str, arguments: list[str]) -> None:
     with atheris.instrument_imports(include=["sandbox", "bridge"]):
         from tests.fuzz.targets import LONGEST, TARGETS
 
-        if name == "state":  # loaded late otherwise, and not looked into
-            import bridge.render
-        if name == "configuration":
-            import bridge.sections
-            import bridge.servers
+        for module in LATE.get(name, ()):
+            importlib.import_module(module)
     target = TARGETS[name]
     atheris.Setup([sys.argv[0], f"-max_len={LONGEST}", *arguments], lambda data: target(bytes(data)))
     atheris.Fuzz()
