@@ -102,6 +102,7 @@ class Gateway:
             on_read_resource=self._read_resource,
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
         # A state that comes back from a host is sealed, bound to its request and credential, and lives as long as what
@@ -202,9 +203,22 @@ class Gateway:
         await self._ready()
         return await self._upstreams.prompt(params.name, params.arguments)
 
+    async def _complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        await self._ready()
+        return await self._upstreams.complete(params)
+
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         executor = await self._ready()
-        uri = str(params.uri)
+        try:
+            return await self._read(executor, str(params.uri))
+        except MCPError as error:
+            if error.code not in (NOT_FOUND, types.INVALID_PARAMS):
+                raise
+            # One thing with two codes: the server behind may speak another revision than the host.
+            code = types.INVALID_PARAMS if asking.modern(ctx) else NOT_FOUND
+            raise MCPError(code, error.message, {"uri": str(params.uri)}) from None
+
+    async def _read(self, executor: Executor, uri: str) -> types.ReadResourceResult:
         if not uri.startswith(offer.RESULTS):
             return await self._upstreams.read(uri)
         name = uri.removeprefix(offer.RESULTS)

@@ -32,7 +32,7 @@ ENTRIES: Final = 1_000  # of one list of one server
 LIST_S: Final = 15.0  # for the lists of one server
 READ_S: Final = 60.0  # for one resource or prompt
 SAID: Final = 1_000  # characters of a description
-NOT_FOUND: Final = -32002  # "resource not found" in both revisions
+NOT_FOUND: Final = -32002  # "resource not found" until 2026-07-28, which says "invalid params" of it
 
 Kept = TypeVar("Kept", bound=BaseModel)
 T = TypeVar("T")
@@ -94,8 +94,7 @@ class Upstreams:
         Raises:
             MCPError: There is no such server, or what the server said.
         """
-        place, _, inner = uri.removeprefix(SCHEME).partition("/")
-        server = self._servers.get(unquote(place)) if uri.startswith(SCHEME) else None
+        server, inner = self._place(uri)
         if server is None:
             raise MCPError(NOT_FOUND, f"there is no resource {cut(visible(uri), 200)}")
         result = await _asked(server, lambda client: client.read_resource(inner))
@@ -108,15 +107,44 @@ class Upstreams:
         Raises:
             MCPError: There is no such server, or what the server said.
         """
-        place, _, inner = name.partition("/")
-        server = self._servers.get(place)
-        if server is None or not inner:
+        server, inner = self._prompt(name)
+        if server is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no prompt {cut(visible(name), 200)}")
         result = await _asked(server, lambda client: client.get_prompt(inner, arguments))
         return types.GetPromptResult(
             description=None if result.description is None else cut(visible(result.description), SAID),
             messages=[_mended(_moved(server.name, message)) for message in result.messages],
         )
+
+    async def complete(self, params: types.CompleteRequestParams) -> types.CompleteResult:
+        """What could be filled in for an argument of a prompt, or of a template of resources: its server knows.
+
+        Raises:
+            MCPError: There is no such server, or what the server said.
+        """
+        ref = params.ref
+        if isinstance(ref, types.PromptReference):
+            server, inner = self._prompt(ref.name)
+            there: Any = ref.model_copy(update={"name": inner})
+        else:
+            server, inner = self._place(ref.uri)
+            there = ref.model_copy(update={"uri": inner})
+        if server is None:
+            raise MCPError(types.INVALID_PARAMS, "there is no such prompt or template of resources")
+        argument = {"name": params.argument.name, "value": params.argument.value}
+        given = None if params.context is None else params.context.arguments
+        result = await _asked(server, lambda client: client.complete(there, argument, given))
+        return types.CompleteResult(completion=_mended(result.completion))
+
+    def _place(self, uri: str) -> tuple[Server | None, str]:
+        """The server of a resource, and what the resource is there."""
+        place, _, inner = uri.removeprefix(SCHEME).partition("/")
+        return (self._servers.get(unquote(place)) if uri.startswith(SCHEME) else None), inner
+
+    def _prompt(self, name: str) -> tuple[Server | None, str]:
+        """The server of a prompt, and what the prompt is there."""
+        place, _, inner = name.partition("/")
+        return (self._servers.get(place) if inner else None), inner
 
     async def _all(self, one: Callable[[Server], Awaitable[list[Kept]]]) -> list[Kept]:
         """One list of every server, together; the servers' order."""

@@ -418,12 +418,23 @@ class TestRealServers:
             with pytest.raises(MCPError) as caught:
                 await client.read_resource("sandbridge://nobody/x")
             assert str(caught.value) == "there is no resource sandbridge://nobody/x"
+            with pytest.raises(MCPError) as caught:
+                await client.read_resource("sandbridge://everything/demo://resource/none")
+            # Of a resource that is not there each revision has a code of its own, whatever the server behind speaks.
+            assert caught.value.code == (-32002 if revision == "2025-11-25" else -32602)
+            assert caught.value.data == {"uri": "sandbridge://everything/demo://resource/none"}
 
             prompts = (await client.list_prompts()).prompts
             assert "everything/args-prompt" in [prompt.name for prompt in prompts]
             prompt = await client.get_prompt("everything/args-prompt", {"city": "Graz", "state": "Styria"})
             assert isinstance(prompt.messages[0].content, types.TextContent)
             assert prompt.messages[0].content.text == "What's weather in Graz, Styria?"
+            reference = types.PromptReference(name="everything/completable-prompt")
+            completed = await client.complete(reference, {"name": "department", "value": "Eng"})
+            assert completed.completion.values == ["Engineering"]
+            template = types.ResourceTemplateReference(uri=templates[0].uri_template)
+            completed = await client.complete(template, {"name": "resourceId", "value": "7"})
+            assert completed.completion.values == ["7"]
             with pytest.raises(MCPError):
                 await client.get_prompt("everything/no-such-prompt")
             with pytest.raises(MCPError) as caught:
