@@ -24,7 +24,7 @@ LATE, REFUND = ((SHOP / f"{name}.js").read_text("utf-8") for name in ("late_orde
 def started(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
     return subprocess.run(
-        [sys.executable, "examples/openai_loop.py", *arguments],
+        [sys.executable, "examples/live_openai.py", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -52,15 +52,33 @@ def test_the_example_answers_decides_and_says_what_it_took(arguments: tuple[str,
         done = started(*arguments, OPENAI_API_KEY="none", OPENAI_BASE_URL=wire.base_url)
         assert wire.refusals == []
     assert (done.stderr, done.returncode) == ("", 0)
-    assert done.stdout.splitlines() == ["Refunded.", "3 requests, 2 programs, 317 calls"]
+    assert done.stdout.splitlines() == ["Refunded.", "3 requests, 2 runs, 317 calls"]
     late, refund = found
     assert WORST[0][0] in late
     assert '"amount":28.56' in refund
 
 
+def test_the_example_answers_the_program_that_the_vendor_runs() -> None:
+    refund = {"order_id": "O-12660", "amount": 238, "reason": "late"}
+    wave = [
+        calls("goodwill", {"total": 238, "days_late": 7}, 1, **called_by()),
+        calls("shop__issue_refund", refund, 2, **called_by()),
+    ]
+    with served() as wire:
+        wire.play([hosted_program("..."), *wave], [program_output("denied"), says("It needs a colleague.")])
+        done = started("--hosted", OPENAI_API_KEY="none", OPENAI_BASE_URL=wire.base_url)
+        assert wire.refusals == []
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.splitlines() == ["It needs a colleague.", "2 requests, 1 runs, 2 calls"]
+    owed, denied = (item["output"] for item in wire.requests[-1]["input"])
+    assert owed == "28.56"
+    assert json.loads(denied)["error"]["message"].endswith("refunds over 50 EUR need a colleague")
+
+
 def test_the_example_says_when_there_is_no_key() -> None:
     done = started()
-    assert (done.returncode, done.stderr) == (1, "OPENAI_API_KEY is not set: there is no model to ask\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "OPENAI_API_KEY is not set, so there is no model to ask: set it to a key of the API\n"
 
 
 @pytest.mark.anyio

@@ -1,6 +1,8 @@
 """The shop as an agent: a model of the Anthropic API writes the programs, a rule here decides on refunds.
 
-ANTHROPIC_API_KEY=... python examples/anthropic_loop.py ["your question"]
+ANTHROPIC_API_KEY=... python examples/live_anthropic.py [--hosted] ["your question"]
+
+`--hosted` has the vendor run the programs; their calls come here. Without a key this says so and asks nothing.
 """
 
 from __future__ import annotations
@@ -24,21 +26,23 @@ def decide(request: ApprovalRequest) -> Approve | Deny:
     return Approve() if request.arguments["amount"] <= 50 else Deny("refunds over 50 EUR need a colleague")
 
 
-async def main(question: str) -> None:
+async def main(question: str, hosted: bool) -> None:
     """Ask the question, decide whenever a program wants a refund, print the answer and what it took."""
     shop = mcp.stdio("shop", sys.executable, [str(SHOP / "server.py")], optional=False)
     policy = Policy([allow("shop.*", unless="shop.issue_refund"), ask("shop.issue_refund")])
-    model = os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5")
+    request = {"model": os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-5-5"), "max_tokens": 8000}
     messages = [{"role": "user", "content": question}]
     async with Executor([shop, tool(goodwill)], policy=policy) as executor, AsyncAnthropic() as client:
-        answer = await anthropic.run(client, executor, model=model, max_tokens=8000, messages=messages)
+        answer = await anthropic.run(client, executor, messages=messages, hosted=hosted, **request)
         while answer.status == "paused":
             answer = await answer.resume({request.id: decide(request) for request in answer.approvals})
     print(answer.text)
-    print(f"{answer.turns} requests, {len(answer.runs)} programs, {sum(len(r.calls) for r in answer.results)} calls")
+    print(f"{answer.turns} requests, {len(answer.runs)} runs, {sum(len(r.calls) for r in answer.results)} calls")
 
 
 if __name__ == "__main__":
-    if not os.environ.get("ANTHROPIC_API_KEY"):
-        sys.exit("ANTHROPIC_API_KEY is not set: there is no model to ask")
-    anyio.run(main, " ".join(sys.argv[1:]) or QUESTION)
+    if os.environ.get("ANTHROPIC_API_KEY"):
+        words = [word for word in sys.argv[1:] if word != "--hosted"]
+        anyio.run(main, " ".join(words) or QUESTION, "--hosted" in sys.argv)
+    else:
+        print("ANTHROPIC_API_KEY is not set, so there is no model to ask: set it to a key of the API")
