@@ -2,7 +2,8 @@
 
 A map: `Sandbox` (pool.py) hands out a `Worker` (process.py) for each program; what crosses is in messages.py, framed by
 wire.py, in the order that protocol.py allows. On the other side worker.py drives V8 (engine.py) and the realm (realm/)
-behind the walls of jail.py, forked by zygote.py; source.py prepares program text there. Names are loaded when used.
+behind the walls of jail.py, forked by zygote.py; source.py prepares program text there; attacks/ is what all of this
+has to hold against. Names are loaded when used.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sandbox.attacks.siege import Attempt, Siege, attack
     from sandbox.engine import VERSION as ENGINE_VERSION
     from sandbox.errors import (
         EngineUnavailable,
@@ -55,6 +57,9 @@ _HOME = {  # module -> the public names that it holds
     "process": "Death Worker",
 }
 _OTHERWISE = {  # public name -> module and the name that it has there
+    "Attempt": ("attacks.siege", "Attempt"),
+    "Siege": ("attacks.siege", "Siege"),
+    "attack": ("attacks.siege", "attack"),
     "ENGINE_VERSION": ("engine", "VERSION"),
     "WALLS": ("jail", "WALLS"),
     "available_walls": ("jail", "available"),
@@ -65,6 +70,7 @@ _WHERE = {name: (module, name) for module, names in _HOME.items() for name in na
 __all__ = [
     "ENGINE_VERSION",
     "WALLS",
+    "Attempt",
     "Call",
     "Death",
     "EngineUnavailable",
@@ -85,6 +91,7 @@ __all__ = [
     "Sandbox",
     "SandboxClosed",
     "SandboxError",
+    "Siege",
     "Start",
     "Threw",
     "Timer",
@@ -93,6 +100,7 @@ __all__ = [
     "WallMissing",
     "Wave",
     "Worker",
+    "attack",
     "available_walls",
     "required_walls",
 ]

@@ -218,7 +218,7 @@ const conclude = (v) => {
     try {
       then(one, (ok) => { settledValues.set(one, { __proto__: null, ok }); arrived(); },
         (error) => { settledValues.set(one, { __proto__: null, error }); arrived(); });
-    } catch { arrived(); } // its species throws: it stays a promise that was not awaited
+    } catch { settledValues.set(one, { __proto__: null, ok: '[Promise]' }); arrived(); } // its species throws
   }
 };
 const follow = (result, value) => { // call back with what a promise or thenable comes to, asking the program nothing more than it must

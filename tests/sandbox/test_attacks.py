@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -9,71 +10,89 @@ from typing import Any
 import anyio.from_thread
 import pytest
 
-from sandbox import Sandbox, Threw
-from tests.conftest import cases
-from tests.sandbox.conftest import SMALL, Outcome, play
+from sandbox import Sandbox, Siege, attack
+from sandbox.attacks.corpus import HELD, Case, load
+from sandbox.attacks.siege import ENDED, NATIVE, judged, meet
+from tests.sandbox.conftest import SMALL, play
 
-ATTACKS = cases("attacks")
-CLOCK_IS_FROZEN = "frozen_ok"
-LIMIT_OF_KIND = {"limit:memory": "memory_bytes", "limit:cpu": "cpu_s", "limit:time": "wall_s"}
+ATTACKS = load()
 
 
 @pytest.fixture(scope="module")
 def shared(portal: anyio.from_thread.BlockingPortal) -> Generator[Sandbox]:
-    """One sandbox for all attacks: what one leaves behind would meet the next."""
     with portal.wrap_async_context_manager(Sandbox(limits=SMALL)) as sandbox:
         yield sandbox
 
 
-def answer(tool: str, arguments: list[Any]) -> Any:
-    given = arguments[0] if arguments else None
-    match tool:
-        case "add":
-            return given["a"] + given["b"] if isinstance(given, dict) and {"a", "b"} <= set(given) else 0
-        case "fail":
-            raise ValueError("tool says no")
-        case "evil_then":
-            return {"then": "x"}
-        case "evil_proto":
-            return {"__proto__": {"constructor": "x"}, "constructor": 1}
-        case _:
-            return given
+@pytest.fixture(scope="module")
+def siege(portal: anyio.from_thread.BlockingPortal) -> Siege:
+    """All attacks, some at a time, in one sandbox: what one leaves behind would meet the next."""
+    return portal.call(functools.partial(attack, deadline_s=600))
 
 
-def kind_of(out: Outcome) -> str:
-    if out.death is not None:
-        if out.death.outcome == "exceeded":
-            return next((kind for kind, limit in LIMIT_OF_KIND.items() if limit == out.death.limit), "limit")
-        return {"crashed": "crash", "violation": "violation"}[out.death.outcome]
-    if out.end is None:
-        return "stalled"
-    return "err" if isinstance(out.end, Threw) else "ok"
+@pytest.mark.parametrize("case", ATTACKS, ids=[case.id for case in ATTACKS])
+def test_an_attack_ends_as_expected_and_leaves_a_clean_sandbox(case: Case, siege: Siege) -> None:
+    assert {attempt.seen for attempt in siege.attempts if attempt.name == case.id} == {""}
 
 
-@pytest.mark.parametrize("case", ATTACKS, ids=[case["id"] for case in ATTACKS])
-def test_an_attack_ends_as_expected_and_leaves_a_clean_sandbox(
-    case: dict[str, Any], portal: anyio.from_thread.BlockingPortal, shared: Sandbox
+def test_native_code_in_a_worker_like_the_users_own_is_held_by_every_wall(siege: Siege) -> None:
+    native = [attempt for attempt in siege.attempts if attempt.threat.startswith("jail.")]
+    assert [attempt for attempt in native if not attempt.held] == []
+    assert {attempt.threat for attempt in native} == {threat for threat, _ in NATIVE.values()} | {ENDED[0]}
+    assert len(native) > 300
+    assert siege.left_out == []
+
+
+def test_what_native_code_gets_done_or_beyond_the_walls_counts_as_fallen() -> None:
+    answers = {"open": "done", "stat": "ENOENT", "creat": "EPERM", "clone3": "ENOSYS"}
+    found = {
+        "attempts": {"files": answers, "allowed": {"getpid": "done"}},
+        "violations": {"fork": "done", "bpf": "ended"},
+    }
+    assert [(attempt.name, attempt.held) for attempt in judged(found)] == [
+        ("open", False),
+        ("stat", False),
+        ("creat", True),
+        ("clone3", True),
+        ("fork", False),
+        ("bpf", True),
+    ]
+
+
+def test_a_siege_without_time_says_what_it_left_out(portal: anyio.from_thread.BlockingPortal) -> None:
+    made = portal.call(functools.partial(attack, deadline_s=0))
+    assert made.left_out[:1] == [f"{len(ATTACKS)} of {len(ATTACKS)} programs: 0 s were over"]
+
+
+def test_the_corpus_has_its_cases_once_and_in_words() -> None:
+    names = [case.id for case in ATTACKS]
+    assert len(names) == len(set(names)) >= 193 + 150
+    assert {case.threat for case in ATTACKS} == set(HELD)
+
+
+@pytest.mark.parametrize(
+    ("expect", "program", "broken"),
+    [
+        ({"ok": 1}, "return 2", "gave 2, not 1"),
+        ({"ok": 1}, "return true", "gave true, not 1"),
+        ({"ok": 1}, "throw 1", "ended as err, not with a value"),
+        ({"err": "RangeError"}, "throw new TypeError('x')", "failed with TypeError (type_error)"),
+        ({"err": "RangeError"}, "return 1", "ended as ok, not with an error"),
+        ({"kind": ["stalled"]}, "return 1", "ended as ok, not as stalled"),
+        ({"ok": 1, "calls": []}, "await tools.echo(1);return 1", 'made the calls [["echo", 1]], not []'),
+        ({"ok": 1, "text": []}, "text('x');return 1", 'said ["x"]'),
+        ({"ok": 1, "logs": [], "warn": "w"}, "console.log(1);return 1", 'logged ["1"]; lacks the warning w'),
+    ],
+)
+def test_a_case_says_how_its_attack_was_not_held(
+    expect: dict[str, Any],
+    program: str,
+    broken: str,
+    portal: anyio.from_thread.BlockingPortal,
+    shared: Sandbox,
 ) -> None:
-    tools = ("add", "echo", "fail", "get", "evil_then", "evil_proto")
-    out = portal.call(play, shared, case["js"], answer, tools)
-    expect = case["expect"]
-    wanted = expect.get("ok", expect.get(CLOCK_IS_FROZEN))
-    if "ok" in expect or CLOCK_IS_FROZEN in expect:
-        assert kind_of(out) == "ok", out.end or out.death
-        assert out.value == wanted
-    elif "err" in expect:
-        assert isinstance(out.end, Threw), out.end or out.death
-        assert out.end.name == expect["err"]
-    else:
-        assert kind_of(out) in expect["kind"]
-    if "calls" in expect:
-        assert [[tool, arguments[0] if arguments else {}] for tool, arguments in out.calls] == expect["calls"]
-    if "logs" in expect:
-        assert [log.message for log in out.logs] == expect["logs"]
-    if "maxlogs" in expect:
-        assert len(out.logs) <= expect["maxlogs"]
-    canary = portal.call(play, shared, "return [1 + await tools.echo(1), typeof secret, ({}).zz]", answer)
-    assert canary.value == [2, "undefined", None]
+    case = Case(id="x", threat="realm.values", js=program, expect=expect)
+    assert [attempt.seen for attempt in portal.call(meet, shared, case)] == [broken]
 
 
 def test_every_attack_that_computes_for_ever_is_ended_by_the_limit_it_hits(

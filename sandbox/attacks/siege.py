@@ -1,0 +1,200 @@
+"""Every attack against a sandbox as somebody would have it here, and of each whether it was held."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from sandbox import seccomp
+from sandbox.attacks.corpus import HELD, Case, load
+from sandbox.attacks.player import play
+from sandbox.limits import Limits, MiB
+from sandbox.messages import Settings, Threw
+from sandbox.pool import Sandbox, cores
+
+LIMITS: Final = Limits(cpu_s=1, wall_s=15, memory_bytes=64 * MiB)  # endless programs are a good part of the corpus
+DEADLINE_S: Final = 110.0  # of all of it: under two minutes, with what comes before and after
+NATIVE_S: Final = 40.0
+CANARY: Final = "return [1 + await tools.echo(1), typeof secret, ({}).zz, Object.keys(tools).length]"
+SUNG: Final[list[Any]] = [2, "undefined", None, 1]
+REFUSED: Final = frozenset("EPERM ENOSYS ENOTTY EACCES PermissionError RuntimeError".split())  # and nothing else is
+# group of `native.attempts` -> threat, and what holds when all of them were refused
+NATIVE: Final[dict[str, tuple[str, str]]] = {
+    "files": ("jail.files", "native code opens, lists, changes and finds no file"),
+    "network": ("jail.network", "native code reaches no network"),
+    "processes": ("jail.processes", "native code starts, signals and reads no process"),
+    "kernel surface": ("jail.kernel", "the kernel's rarely tested parts are out of reach"),
+    "own walls": ("jail.walls", "native code takes no wall down"),
+    "descriptors": ("jail.descriptors", "native code has no descriptor but its channel"),
+    "memory": ("jail.memory", "no memory becomes executable, shared, huge or locked"),
+    "violations, answered": ("jail.violations", "calls that no honest path makes are refused"),
+    "Python": ("jail.native", "the interpreter's own means find the same"),
+}
+ENDED: Final = ("jail.ended", "each call that no honest path makes ends the worker at once")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attack.
+
+    Attributes:
+        threat: What it belongs to.
+        name: The case, or the system call.
+        held: Whether it came to nothing.
+        seen: What happened instead, where it did not; an operator's words.
+    """
+
+    threat: str
+    name: str
+    held: bool
+    seen: str = ""
+
+
+@dataclass
+class Siege:
+    """What all attacks found.
+
+    Attributes:
+        walls: Wall -> why it does not stand here; an empty text where it does.
+        words: Threat -> what holds when all its attacks were held.
+        attempts: In order of the corpus, native code last.
+        left_out: What could not be run, and why, a line each.
+        seconds: How long it took.
+    """
+
+    walls: dict[str, str] = field(default_factory=dict[str, str])
+    words: dict[str, str] = field(default_factory=dict[str, str])
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    left_out: list[str] = field(default_factory=list[str])
+    seconds: float = 0.0
+
+    @property
+    def fallen(self) -> list[Attempt]:
+        """The attacks that were not held."""
+        return [attempt for attempt in self.attempts if not attempt.held]
+
+
+async def attack(
+    *,
+    cases: Sequence[Case] | None = None,
+    deadline_s: float = DEADLINE_S,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    **options: Any,
+) -> Siege:
+    """Attack a sandbox of one's own, made for this and closed afterwards.
+
+    Args:
+        cases: Programs to run; the whole corpus where None.
+        deadline_s: Seconds for the programs; what does not fit is left out, and said.
+        progress: Called with how many programs have ended, and of how many.
+        options: For `Sandbox`. Its limits on time and memory are `LIMITS` here: most of the corpus is endless.
+
+    Raises:
+        EngineUnavailable, WallMissing: The sandbox cannot start.
+    """
+    began = time.monotonic()
+    programs = load() if cases is None else list(cases)
+    siege = Siege(words={**HELD, **dict(NATIVE.values()), ENDED[0]: ENDED[1]})
+    found: dict[str, list[Attempt]] = {}
+    limits = options.pop("limits", None) or Limits()
+    tight = limits.lowered(LIMITS)
+    # What a run may send and be sent is part of what the corpus expects: the defaults.
+    options["limits"] = Limits(cpu_s=tight.cpu_s, wall_s=tight.wall_s, memory_bytes=tight.memory_bytes)
+    async with Sandbox(**options) as sandbox:
+        siege.walls = dict(sandbox.walls)
+        slots = anyio.CapacityLimiter(cores() + 1)
+
+        async def one(case: Case) -> None:
+            async with slots:
+                attempts = await meet(sandbox, case)
+            found[case.id] = attempts
+            progress(len(found), len(programs))
+
+        with anyio.move_on_after(deadline_s):
+            async with anyio.create_task_group() as tasks:
+                for case in programs:
+                    tasks.start_soon(one, case)
+    siege.attempts = [attempt for case in programs for attempt in found.get(case.id, ())]
+    if missing := len(programs) - len(found):
+        siege.left_out.append(f"{missing} of {len(programs)} programs: {deadline_s:g} s were over")
+    native, why = await to_thread.run_sync(lambda: _native(options), abandon_on_cancel=True)
+    siege.attempts += native
+    if why:
+        siege.left_out.append(f"native code: {why}")
+    siege.seconds = time.monotonic() - began
+    return siege
+
+
+async def meet(sandbox: Sandbox, case: Case) -> list[Attempt]:
+    """Run a case, and then a program that has to find everything as it should be."""
+    out = await play(sandbox, case.js, case.answer, case.tools, sandbox.limits)
+    broken = case.broken(out)
+    found = [Attempt(case.threat, case.id, not broken, broken)]
+    after = await play(sandbox, CANARY, case.answer, ("echo",), sandbox.limits)
+    if after.end is None or isinstance(after.end, Threw) or after.value != SUNG:
+        seen = f"after it, a program found {after.end or after.death}"
+        found.append(Attempt("engine.persistence", case.id, held=False, seen=seen))
+    return found
+
+
+def _native(options: Mapping[str, Any]) -> tuple[list[Attempt], str]:
+    """What native code found in a worker like the sandbox's own; or why nobody can tell."""
+    if sys.platform != "linux" or seccomp.here() is None:
+        return [], f"there are no walls on {sys.platform} to try it against"
+    settings = Settings(
+        jit=options.get("jit", False),
+        cpu_s=10,
+        memory_bytes=options["limits"].memory_bytes,
+        namespaces=options.get("namespaces", True),
+        channel=3,
+        parent=os.getpid(),
+    )
+    path = [str(Path(__file__).resolve().parent.parent.parent), *(p for p in sys.path if p)]
+    code = f"import sys; sys.path[:] = {path!r}; from sandbox.attacks.locked import main; main()"
+    command = [sys.executable, "-I", "-S", "-c", code, msgspec.json.encode(settings).decode()]
+    try:
+        ended = subprocess.run(  # noqa: S603  # the interpreter that runs this, and our own words
+            command, check=False, env={}, cwd="/", timeout=NATIVE_S, stdin=subprocess.DEVNULL, capture_output=True
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [], f"its process could not run: {error}"
+    try:
+        found = json.loads(ended.stdout)
+    except ValueError:
+        return [], f"its process ended with status {ended.returncode}"
+    if not found["attempts"]:
+        return [], "its worker ended before it could tell"
+    return judged(found), ""
+
+
+def judged(found: dict[str, Any]) -> list[Attempt]:
+    """What locked.py prints, as attempts: refused is held, done is not, nor is an answer from beyond the walls."""
+    attempts: list[Attempt] = []
+    for group, rows in found["attempts"].items():
+        if group == "allowed":  # what a worker needs, so that it is known to be alive
+            continue
+        threat = NATIVE[group][0]
+        attempts += [
+            Attempt(threat, what, answer in REFUSED, "" if answer in REFUSED else _beyond(answer))
+            for what, answer in rows.items()
+        ]
+    attempts += [
+        Attempt(ENDED[0], call, end == "ended", "" if end == "ended" else f"the worker lived on: {end}")
+        for call, end in found["violations"].items()
+    ]
+    return attempts
+
+
+def _beyond(answer: str) -> str:
+    return "it was done" if answer == "done" else f"it reached the kernel, which answered {answer}"
