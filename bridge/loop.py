@@ -246,6 +246,12 @@ class Step:
         return [request for run in self.runs if run.status == "paused" for request in run.approvals]
 
     @property
+    def ended(self) -> list[Answered]:
+        """The answers of what has ended, while the rest may still wait; in no order of the calls."""
+        over = [part for part in self._parts if part.run is None or part.run.status == "finished"]
+        return [answered for part in over for answered in part.answers()]
+
+    @property
     def answers(self) -> list[Answered]:
         """One for every call of the response, in its order. Raises `StateError` while the step is paused."""
         if self.status == "paused":

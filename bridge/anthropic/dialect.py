@@ -8,21 +8,29 @@ tool, and its end a `tool_result`; what the program called is no part of the con
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 from bridge.anthropic import wire
 from bridge.anthropic.wire import Block
 from bridge.approval import Answer
+from bridge.code_tool import CodeTool
+from bridge.declarations import declare
 from bridge.errors import CatalogError, ToolError
-from bridge.loop import Answered
+from bridge.loop import Answered, ModelCall
 from bridge.results import PendingCall
+from bridge.searching import NAME
 from bridge.tools import Tool
 
 VERSIONS: Final = frozenset({"code_execution_20260120", "code_execution_20260521"})  # those that can call tools
 _SERVER: Final = "srv"  # before the id of a model's call: what the hosted form calls it
 _GIVEN: Final = "arguments"  # what the model gave, where it was not just a program: it goes back as it came
 _RESULTS: Final = "code_execution_tool_result"
+_SEARCH: Final = "srvtoolu_sb_"  # before the id of a model's search that is executed here
+_FOUND: Final = "tool_search_tool_result"
+_FOUND_ERROR: Final = "tool_search_tool_result_error"
+_CALL_ID: Final = re.compile(r"toolu_(.+)_[0-9]+")  # of a program's call: its run's id is in it
 
 
 def speaks_hosted(tools: Iterable[Block]) -> bool:
@@ -46,6 +54,7 @@ def for_programs(tools: Iterable[Block]) -> list[Tool]:
             Tool(
                 name=tool["name"],
                 description=tool.get("description", ""),
+                defer=bool(tool.get("defer_loading")),
                 input_schema=tool["input_schema"],
                 callers=frozenset({"programmatic"}),
             )
@@ -53,16 +62,26 @@ def for_programs(tools: Iterable[Block]) -> list[Tool]:
     return made
 
 
-def for_model(tools: Iterable[Block], code_tool: Block) -> list[Block]:
-    """The tools of the plain form: the code tool first, then what the model may call by itself."""
-    made = [code_tool]
+def for_model(tools: Iterable[Block], own: Iterable[Block]) -> list[Block]:
+    """The tools of the plain form: the code tool first, then what the model may call by itself.
+
+    Args:
+        own: The code tool, and the search where there is one. The vendor's own is kept where it has something to find.
+    """
+    made = list(own)
     for tool in tools:
         if tool.get("type") in VERSIONS:
             continue
         callers = tool.get("allowed_callers")
         if callers is None or "direct" in callers:
             made.append({key: part for key, part in tool.items() if key != "allowed_callers"})
-    return made
+    kept = any(tool.get("defer_loading") for tool in made)
+    return [tool for tool in made if kept or not wire.searches([tool])]
+
+
+def search_name(tools: Iterable[Block]) -> str:
+    """The name under which searches are shown: that of the vendor's tool search in the request, if it has one."""
+    return next((tool["name"] for tool in tools if wire.searches([tool])), "tool_search_tool_bm25")
 
 
 def choice_for_model(choice: object, code_tool: str) -> object:
@@ -75,22 +94,94 @@ def choice_for_model(choice: object, code_tool: str) -> object:
 # ---- the conversation, as the model has it ---------------------------------------------------------------------------
 
 
-def plain_messages(messages: Iterable[Block], code_tool: str) -> list[Block]:
-    """A conversation in the hosted form as the model knows it."""
-    made = _Plain(code_tool)
-    for message in messages:
-        content = message["content"]
-        blocks: list[Block] = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        for block in blocks:
-            made.add(message["role"], block)
-    return made.finished()
+class Reader:
+    """One form into the other, for one request.
+
+    Args:
+        code: The code tool, and the search.
+        tools: Those of the plain form.
+        search_name: How a search is named in the hosted form.
+    """
+
+    def __init__(self, code: CodeTool, tools: Iterable[Block], search_name: str) -> None:
+        self.code = code
+        self._names = {str(tool.get("name")) for tool in tools}
+        self._search_name = search_name
+        self._searches: dict[str, Block] = {}
+
+    def messages(self, messages: Iterable[Block]) -> list[Block]:
+        """A conversation in the hosted form as the model knows it."""
+        made = _Plain(self)
+        for message in messages:
+            content = message["content"]
+            blocks: list[Block] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            for block in blocks:
+                made.add(message["role"], block)
+        return made.finished()
+
+    def is_ours(self, block: Block) -> bool:
+        """Whether a call of the model is answered here: a program, or a search."""
+        return block["name"] == self.code.name or self._is_search(block)
+
+    def _is_search(self, block: Block) -> bool:
+        return self.code.search is not None and block["name"] == NAME
+
+    def shown(self, block: Block) -> Block:
+        """A block of the model's response in the hosted form."""
+        if block["type"] != "tool_use":
+            return block
+        if self._is_search(block):
+            self._searches[block["id"]] = block
+            made = {"type": "server_tool_use", "id": _SEARCH + block["id"], "name": self._search_name}
+            return {**made, "input": block["input"], "caller": {"type": "direct"}}
+        if block["name"] != self.code.name:
+            return {**block, "caller": {"type": "direct"}}
+        try:
+            program = self.code.program_of(wire.model_call(block))
+        except ToolError:
+            program = ""  # the answer to the call says what is wrong with it
+        return {
+            "type": "server_tool_use",
+            "id": _SERVER + block["id"],
+            "name": wire.CODE_EXECUTION,
+            "input": {"code": program} | ({} if block["input"] == {"program": program} else {_GIVEN: block["input"]}),
+            "caller": {"type": "direct"},
+        }
+
+    def result(self, answered: Answered) -> Block:
+        """The end of a program or of a search."""
+        if answered.name == self.code.name:
+            return hosted_result(answered)
+        if answered.failed or self.code.search is None:
+            content: Block = {"type": _FOUND_ERROR, "error_code": "invalid_tool_input", "error_message": answered.text}
+        else:
+            entries = self.code.search.find(wire.model_call(self._searches[answered.id])).entries
+            references = [{"type": "tool_reference", "tool_name": entry.name} for entry in entries]
+            content = {"type": "tool_search_tool_search_result", "tool_references": references}
+        return {"type": _FOUND, "tool_use_id": _SEARCH + answered.id, "content": content}
+
+    def references(self, content: Sequence[Block]) -> list[Block]:
+        """What the application found, for the model: tools of programs as declarations."""
+        found = [part["tool_name"] for part in content if part["type"] == "tool_reference"]
+        entries = [
+            e for e in self.code.executor.catalog.entries if e.name in found and "programmatic" in e.tool.callers
+        ]
+        kept = [part for part in content if part["type"] != "tool_reference" or part["tool_name"] in self._names]
+        text = f"For programs:\n```ts\n{declare(entries, deferred=True)}```"
+        return [*([{"type": "text", "text": text}] if entries else []), *kept]
+
+    def searched(self, block: Block) -> str:
+        """What the model was told of a search that was shown: the same for the same."""
+        call = ModelCall(id=block["id"], name=NAME, arguments=block["input"])
+        return "" if self.code.search is None else self.code.search.said(call)
 
 
 class _Plain:
     """Blocks in order, put into messages. Results wait until something else comes: they belong into one message."""
 
-    def __init__(self, code_tool: str) -> None:
-        self._code_tool = code_tool
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._searches: dict[str, Block] = {}  # id of a search that was executed here -> as it was shown
         self._messages: list[Block] = []
         self._results: list[Block] = []
         self._nested: set[str] = set()  # calls of programs: they and their results are not the model's own
@@ -101,16 +192,28 @@ class _Plain:
             self._nested.add(block["id"])
         elif kind == "tool_result":
             if block["tool_use_id"] not in self._nested:
+                content = block.get("content")
+                if isinstance(content, list):
+                    block = {**block, "content": self._reader.references(cast("list[Block]", content))}
                 self._results.append(block)
+        elif kind == _FOUND and block["tool_use_id"] in self._searches:
+            call = self._searches[block["tool_use_id"]]
+            made: Block = {"type": "tool_result", "tool_use_id": call["id"].removeprefix(_SEARCH)}
+            failed = {"is_error": True} if block["content"]["type"] == _FOUND_ERROR else {}
+            self._results.append({**made, "content": self._reader.searched(call), **failed})
         elif kind == _RESULTS:
             self._results.append(_plain_result(block))
         else:
             self._flush()
-            if kind == "server_tool_use" and block["name"] == wire.CODE_EXECUTION:
+            if kind == "server_tool_use" and block["id"].startswith(_SEARCH):
+                self._searches[block["id"]] = block
+                given, own = block["input"], block["id"].removeprefix(_SEARCH)
+                block = {"type": "tool_use", "id": own, "name": NAME, "input": given}
+            elif kind == "server_tool_use" and block["name"] == wire.CODE_EXECUTION:
                 given = block["input"]
                 given = given.get(_GIVEN, {"program": given.get("code", "")})
                 kept = {"cache_control": block["cache_control"]} if block.get("cache_control") else {}
-                made = {"type": "tool_use", "id": plain_id(block["id"]), "name": self._code_tool, "input": given}
+                made = {"type": "tool_use", "id": plain_id(block["id"]), "name": self._reader.code.name, "input": given}
                 block = {**made, **kept}
             elif kind == "tool_use":
                 block = {key: part for key, part in block.items() if key != "caller"}
@@ -149,21 +252,6 @@ def _plain_result(block: Block) -> Block:
 # ---- what the application gets ---------------------------------------------------------------------------------------
 
 
-def hosted_block(block: Block, code_tool: str, program: str) -> Block:
-    """A block of the model's response in the hosted form; `program` is the text of a call of the code tool."""
-    if block["type"] != "tool_use":
-        return block
-    if block["name"] != code_tool:
-        return {**block, "caller": {"type": "direct"}}
-    return {
-        "type": "server_tool_use",
-        "id": _SERVER + block["id"],
-        "name": wire.CODE_EXECUTION,
-        "input": {"code": program} | ({} if block["input"] == {"program": program} else {_GIVEN: block["input"]}),
-        "caller": {"type": "direct"},
-    }
-
-
 def hosted_result(answered: Answered) -> Block:
     """The end of a program. There is no other place for why it failed than the text."""
     text = answered.text
@@ -190,6 +278,18 @@ def hosted_call(call: PendingCall, program: str) -> Block:
         "input": call.arguments,
         "caller": {"type": wire.HOSTED, "tool_id": _SERVER + program},
     }
+
+
+def is_nested(block: Block) -> bool:
+    """Whether a program made a call."""
+    return wire.caller_of(block).program is not None
+
+
+def runs_of(messages: Iterable[Block]) -> dict[str, str]:
+    """Id of each program that made calls -> id of its run, which its calls' ids hold."""
+    blocks = [block for message in messages for block in wire.calls_in(wire.content_of(message))]
+    found = {wire.caller_of(block).program: _CALL_ID.fullmatch(block["id"]) for block in blocks}
+    return {program: held[1] for program, held in found.items() if program is not None and held is not None}
 
 
 def call_id(call: PendingCall) -> str:

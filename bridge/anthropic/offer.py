@@ -80,9 +80,7 @@ class Offer:
             self._code = CodeTool(
                 executor, direct=direct, budget=budget, name=name, inputs=inputs, limits=limits, context=context
             )
-            code = {"name": name, "description": self._code.description, "input_schema": dict(self._code.schema)}
-            search = [] if self._code.search is None else [search_tool(self._code.search)]
-            self.tools = [code, *search, *(declared(tool) for tool in self._code.direct)]
+            self.tools = [*own_tools(self._code), *(declared(tool) for tool in self._code.direct)]
 
     @property
     def runs(self) -> list[Run]:
@@ -281,6 +279,12 @@ class Turn:
         if self._step is not None:
             await self._step.cancel()
         return self
+
+
+def own_tools(code: CodeTool) -> list[dict[str, Any]]:
+    """The code tool, and the search where there is one."""
+    made = {"name": code.name, "description": code.description, "input_schema": dict(code.schema)}
+    return [made, *([] if code.search is None else [search_tool(code.search)])]
 
 
 def _not_made(stop: wire.Stop) -> ToolError:

@@ -2,9 +2,10 @@
 
 An application that declares code execution and `allowed_callers` gets the blocks that the hosted service sends, in the
 same order, from any model; the programs are JavaScript, run here under the executor's policy and limits, and may call
-the executor's own tools besides those of the request. What the vendor's service owns is owned here: containers (a
-program that waits for the application) and the turn that goes on after a program has ended. Requests without code
-execution go through unchanged.
+the executor's own tools besides those of the request. Deferred tools of programs are searched here too, and shown as
+the vendor's tool search shows it. What the vendor's service owns is owned here: containers (a program that waits for
+the application) and the turn that goes on after a program has ended. With a store, a program that waits goes on in
+another process: the ids of its calls hold the run's. Requests without code execution go through unchanged.
 
 Nobody can be asked for an approval over this wire: what the executor's approver does not decide is denied.
 """
@@ -13,24 +14,26 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast, overload
+from typing import TYPE_CHECKING, Final, overload
 
 import anyio.to_thread
 import httpx2
-from anthropic import Anthropic, APIStatusError, AsyncAnthropic
+from anthropic import Anthropic, AsyncAnthropic
 from anthropic.types import Message
 
 from bridge.anthropic import dialect, wire
-from bridge.anthropic.streaming import events
+from bridge.anthropic.offer import own_tools
+from bridge.anthropic.transport import AsyncTransport, Refusal, Transport
 from bridge.anthropic.wire import Block
 from bridge.approval import Deny
 from bridge.code_tool import CodeTool
-from bridge.errors import BridgeError, StateError, ToolError
-from bridge.loop import Refused, Step
+from bridge.errors import StateError, ToolError
+from bridge.loop import ModelCall, Program, Refused, Step
 
 if TYPE_CHECKING:
     from bridge.executor import Executor
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 TURNS: Final = (
     10  # requests to the model within one of the application's; then it gets `pause_turn`, as from the vendor
 )
+_GONE: Final = "container {!r} has expired or is not known here: the program that waited is gone"
+_End = tuple[str | None, datetime | None]
 _NOBODY: Final = "it has to be approved, and nobody can be asked here (the executor has no approver)"
 
 
@@ -55,14 +60,14 @@ def local(client: AsyncAnthropic | Anthropic, executor: Executor) -> AsyncAnthro
 
     Returns:
         A client of the same kind. `messages.create` and `messages.stream` work as with the hosted service; streamed
-        responses arrive in one piece, when they are complete.
+        blocks arrive as they are there, each in one piece.
     """
     if isinstance(client, AsyncAnthropic):
         service = _Service(executor, partial(_ask, client))
-        asynchronous = httpx2.AsyncClient(transport=_AsyncTransport(service))
+        asynchronous = httpx2.AsyncClient(transport=AsyncTransport(service.serve))
         return client.with_options(http_client=asynchronous, max_retries=0)  # what has run is not run again
     service = _Service(executor, partial(_ask_in_thread, client))
-    synchronous = httpx2.Client(transport=_Transport(service, executor))
+    synchronous = httpx2.Client(transport=Transport(service.serve, executor))
     return client.with_options(http_client=synchronous, max_retries=0)
 
 
@@ -80,10 +85,6 @@ async def _ask_in_thread(client: Anthropic, body: Block, headers: Mapping[str, s
     return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
 
 
-class _Refusal(Exception):
-    """A request that is answered with 400, as the vendor would."""
-
-
 @dataclass
 class _Container:
     """A turn that waits for the application: programs, and calls that the model made itself beside them."""
@@ -92,6 +93,8 @@ class _Container:
     expires_at: datetime
     step: Step
     code: CodeTool
+    plain: dialect.Reader
+    told: set[str] = field(default_factory=set[str])  # ids of the model's calls whose end the application has
     calls: dict[str, str] = field(default_factory=dict[str, str])  # id on the wire -> id of the program's call
     beside: set[str] = field(default_factory=set[str])
 
@@ -105,53 +108,65 @@ class _Service:
         self._containers: dict[str, _Container] = {}
         self._last: tuple[str, Catalog, Executor] | None = None
 
-    async def serve(self, body: Block, headers: Mapping[str, str]) -> tuple[int, Block]:
-        """Status and body of the response to a request, which never streams."""
-        try:
-            if not dialect.speaks_hosted(body.get("tools", ())):
-                return 200, await self._ask(body, headers)
-            return 200, await self._turn(body, headers)
-        except (_Refusal, BridgeError) as error:
-            return 400, _error("invalid_request_error", str(error))
-        except APIStatusError as error:
-            known = isinstance(error.body, dict)
-            return error.status_code, cast("Block", error.body) if known else _error("api_error", error.message)
+    async def serve(self, body: Block, headers: Mapping[str, str]) -> AsyncGenerator[Block]:
+        """The message that answers a request, as far as it is made; the last one is the whole.
 
-    async def _turn(self, body: Block, headers: Mapping[str, str]) -> Block:
+        Raises:
+            Refusal, BridgeError, APIStatusError: The request cannot be served.
+        """
+        if not dialect.speaks_hosted(body.get("tools", ())):
+            yield await self._ask(body, headers)
+            return
+        turn = _Turn(_given_container(body) or f"container_{secrets.token_hex(12)}")
+        async with aclosing(self._turn(body, headers, turn)) as ends:
+            async for reason, expires_at in ends:
+                yield self._message(body, turn, reason, expires_at)
+
+    async def _turn(self, body: Block, headers: Mapping[str, str], turn: _Turn) -> AsyncGenerator[_End]:
+        """Why and until when it stopped, each time that blocks were added; the reason is None but for the last."""
         container = await self._continued(body)
         tools: list[Block] = body["tools"]
         if container is not None:
-            code, turn = container.code, _Turn(container.id)
-            if not await self._goes_on(container, turn):
-                return self._message(body, turn, "tool_use", container.expires_at)
+            code = container.code
+            if not self._goes_on(container, turn):
+                yield "tool_use", container.expires_at
+                return
+            yield None, None
         else:
             code = CodeTool(self._executor_for(tools))
-            turn = _Turn(_given_container(body) or f"container_{secrets.token_hex(12)}")
-        code_tool = {"name": code.name, "description": code.description, "input_schema": dict(code.schema)}
+        own = own_tools(code)
+        if taken := {tool["name"] for tool in own} & {tool.get("name") for tool in tools}:
+            raise Refusal(f"tools: a tool cannot be named {min(taken)!r} here: rename it")
         ours = {"messages", "tools", "tool_choice", "container", "stream"}
         params: Block = {key: part for key, part in body.items() if key not in ours}
-        params["tools"] = dialect.for_model(tools, code_tool)
+        params["tools"] = dialect.for_model(tools, own)
+        plain = dialect.Reader(code, params["tools"], dialect.search_name(tools))
         choice = None if container else dialect.choice_for_model(body.get("tool_choice"), code.name)
         for _ in range(TURNS):
             so_far = [*body["messages"], *([{"role": "assistant", "content": turn.content}] if turn.content else [])]
-            params["messages"] = dialect.plain_messages(so_far, code.name)
+            params["messages"] = plain.messages(so_far)
             response = await self._ask({**params, **({"tool_choice": choice} if choice is not None else {})}, headers)
             choice = None  # a forced tool is for the first request
             turn.count(response)
             stop = wire.Stop(response.get("stop_reason") or "")
             content = wire.content_of(response)
-            step = await self._programs(code, content, stop, turn)
-            beside = {call["id"] for call in wire.calls_in(content) if call["name"] != code.name}
-            if step is None:
-                return self._message(body, turn, "tool_use" if beside and not stop.cut else stop.reason or "end_turn")
-            waits = self._waiting(turn, code, step, beside)
+            turn.content += [plain.shown(block) for block in content]
+            calls = [wire.model_call(block) for block in wire.calls_in(content) if plain.is_ours(block)]
+            beside = {call["id"] for call in wire.calls_in(content) if not plain.is_ours(call)}
+            if not calls:
+                yield ("tool_use" if beside and not stop.cut else stop.reason or "end_turn"), None
+                return
+            yield None, None
+            step = await self._programs(code, calls, stop)
+            waits = self._waiting(turn, code, step, beside, plain)
             if waits is not None:
-                return self._message(body, turn, "tool_use", waits.expires_at)
-            if stop.cut or stop.refused:
-                return self._message(body, turn, stop.reason)
-            if beside:
-                return self._message(body, turn, "tool_use")
-        return self._message(body, turn, "pause_turn")
+                yield "tool_use", waits.expires_at
+                return
+            if stop.cut or stop.refused or beside:
+                yield (stop.reason if stop.cut or stop.refused else "tool_use"), None
+                return
+            yield None, None
+        yield "pause_turn", None
 
     def _executor_for(self, tools: list[Block]) -> Executor:
         """The executor with the request's tools; kept, for a conversation has the same ones in every request."""
@@ -160,20 +175,8 @@ class _Service:
             self._last = (key, catalog, self._executor.with_tools(dialect.for_programs(tools)))
         return self._last[2]
 
-    async def _programs(self, code: CodeTool, content: list[Block], stop: wire.Stop, turn: _Turn) -> Step | None:
-        """Start the programs of a response and add its blocks; None where it has none."""
-        calls = [wire.model_call(block) for block in wire.calls_in(content) if block["name"] == code.name]
-        texts: dict[str, str] = {}
-        for call in calls:
-            try:
-                texts[call.id] = code.program_of(call)
-            except ToolError:
-                texts[call.id] = ""  # the answer to the call says what is wrong with it
-        turn.content += [
-            dialect.hosted_block(block, code.name, texts.get(block.get("id", ""), "")) for block in content
-        ]
-        if not calls:
-            return None
+    async def _programs(self, code: CodeTool, calls: list[ModelCall], stop: wire.Stop) -> Step:
+        """Start the programs of a response, and answer its searches."""
         if stop.cut or stop.refused:
             cut = ToolError("limit", f"not carried out: the response was cut off before its end ({stop.reason})")
             return await code.begin(calls, [Refused(call, cut) for call in calls])
@@ -181,22 +184,15 @@ class _Service:
         await _deny(step)
         return step
 
-    def _waiting(self, turn: _Turn, code: CodeTool, step: Step, beside: set[str]) -> _Container | None:
+    def _waiting(
+        self, turn: _Turn, code: CodeTool, step: Step, beside: set[str], plain: dialect.Reader
+    ) -> _Container | None:
         """Add what a step came to: results, or the calls that it waits for and a container that keeps it."""
-        if step.status == "finished":
-            turn.content += map(dialect.hosted_result, step.answers)
+        container = _Container(turn.container, datetime.now(UTC), step, code, plain, beside=beside)
+        if self._goes_on(container, turn):
             return None
-        soonest = min(call.expires_at for call in step.pending)
-        container = _Container(turn.container, datetime.fromtimestamp(soonest, UTC), step, code, beside=beside)
         self._containers[container.id] = container
-        self._show(container, turn)
         return container
-
-    def _show(self, container: _Container, turn: _Turn) -> None:
-        programs = container.step.programs
-        pending = container.step.pending
-        turn.content += [dialect.hosted_call(call, programs[call.run_id]) for call in pending]
-        container.calls = {dialect.call_id(call): call.id for call in pending}
 
     async def _continued(self, body: Block) -> _Container | None:
         """The container that a request continues; its waiting calls are answered. None where nothing waits."""
@@ -205,33 +201,59 @@ class _Service:
             return None
         given = _given_container(body)
         if given is None:
-            raise _Refusal("container_id is required when there are pending tool uses generated by code execution")
-        container = self._containers.get(given)
-        if container is None or container.expires_at <= datetime.now(UTC):
-            raise _Refusal(f"container {given!r} has expired or is not known here: the program that waited is gone")
+            raise Refusal("container_id is required when there are pending tool uses generated by code execution")
         results = {block["tool_use_id"]: block for block in _results_only(body["messages"][-1])}
+        container = self._containers.get(given) or await self._from_store(given, body, waiting)
+        if container.expires_at <= datetime.now(UTC):
+            raise Refusal(_GONE.format(given))
         wanted = {*container.calls, *container.beside}
         if set(results) != wanted:
             missing, odd = sorted(wanted - set(results)), sorted(set(results) - wanted)
-            raise _Refusal(f"a tool_result is needed for every pending call; missing: {missing}, unknown: {odd}")
+            raise Refusal(f"a tool_result is needed for every pending call; missing: {missing}, unknown: {odd}")
         answers = {call_id: dialect.answer_of(results[on_wire]) for on_wire, call_id in container.calls.items()}
         container.beside = set()  # their results are in the conversation now
         await container.step.resume(answers)
         await _deny(container.step)
         return container
 
-    async def _goes_on(self, container: _Container, turn: _Turn) -> bool:
-        """Whether the programs of a container have ended, so that it is the model's turn."""
-        if container.step.status == "finished":
-            del self._containers[container.id]
-            turn.content += map(dialect.hosted_result, container.step.answers)
+    async def _from_store(self, given: str, body: Block, programs: Mapping[str, str]) -> _Container:
+        """Programs that another process left waiting in the executor's store."""
+        code = CodeTool(self._executor_for(body["tools"]))
+        runs = dialect.runs_of(body["messages"])
+        parts: list[Program] = []
+        for program in programs:
+            part = Program(ModelCall(id=dialect.plain_id(program), name=code.name), "", {})
+            try:
+                part.run = await code.executor.load(runs.get(program, ""))
+            except StateError:
+                raise Refusal(_GONE.format(given)) from None
+            parts.append(part)
+        step = Step([part.call for part in parts], parts)
+        asked = wire.calls_in(wire.content_of(body["messages"][-2]))
+        beside = {call["id"] for call in asked if not dialect.is_nested(call)}
+        plain = dialect.Reader(code, [], dialect.search_name(body["tools"]))
+        container = _Container(given, _soonest(step), step, code, plain, beside=beside)
+        container.calls = {dialect.call_id(call): call.id for call in step.pending}
+        self._containers[given] = container  # the run is ours now, whatever is wrong with the rest of the request
+        return container
+
+    def _goes_on(self, container: _Container, turn: _Turn) -> bool:
+        """Show what has ended and what is waited for; whether it is the model's turn."""
+        step = container.step
+        for answered in step.ended:
+            if answered.id not in container.told:
+                container.told.add(answered.id)
+                turn.content.append(container.plain.result(answered))
+        if step.status == "finished":
+            self._containers.pop(container.id, None)
             return True
-        soonest = min(call.expires_at for call in container.step.pending)
-        container.expires_at = datetime.fromtimestamp(soonest, UTC)
-        self._show(container, turn)
+        programs = step.programs
+        turn.content += [dialect.hosted_call(call, programs[call.run_id]) for call in step.pending]
+        container.calls = {dialect.call_id(call): call.id for call in step.pending}
+        container.expires_at = _soonest(step)
         return False
 
-    def _message(self, body: Block, turn: _Turn, reason: str, expires_at: datetime | None = None) -> Block:
+    def _message(self, body: Block, turn: _Turn, reason: str | None, expires_at: datetime | None) -> Block:
         now = datetime.now(UTC)
         for known in [each for each in self._containers.values() if each.expires_at <= now]:
             del self._containers[known.id]  # its runs have ended by themselves: what they awaited has expired
@@ -242,10 +264,10 @@ class _Service:
             "type": "message",
             "role": "assistant",
             "model": turn.model or body["model"],
-            "content": turn.content,
+            "content": list(turn.content),
             "stop_reason": reason,
             "stop_sequence": turn.stop_sequence,
-            "usage": turn.usage,
+            "usage": dict(turn.usage),
             "container": {"id": turn.container, "expires_at": expires.isoformat()} if used else None,
         }
 
@@ -276,6 +298,11 @@ async def _deny(step: Step) -> None:
         await step.resume({request.id: Deny(_NOBODY) for request in step.approvals})
 
 
+def _soonest(step: Step) -> datetime:
+    """When the first of the calls that are waited for expires."""
+    return datetime.fromtimestamp(min(call.expires_at for call in step.pending), UTC)
+
+
 def _given_container(body: Block) -> str | None:
     container = body.get("container")
     return wire.field(container, "id") if isinstance(container, dict) else container
@@ -284,50 +311,5 @@ def _given_container(body: Block) -> str | None:
 def _results_only(message: Block) -> list[Block]:
     content = message["content"]
     if message["role"] != "user" or isinstance(content, str) or any(b["type"] != "tool_result" for b in content):
-        raise _Refusal("only `tool_result` blocks may answer the pending calls of a program")
+        raise Refusal("only `tool_result` blocks may answer the pending calls of a program")
     return content
-
-
-def _error(kind: str, message: str) -> Block:
-    return {"type": "error", "error": {"type": kind, "message": message}}
-
-
-# ---- in place of the network -----------------------------------------------------------------------------------------
-
-
-class _Request:
-    """An HTTP request of the SDK, read; and the HTTP response to it."""
-
-    def __init__(self, request: httpx2.Request, content: bytes) -> None:
-        if not request.url.path.endswith("/v1/messages"):
-            text = "a client of local() serves messages.create and messages.stream: use the original client for others"
-            raise StateError(text)
-        self.body: Block = json.loads(content)
-        self.stream = bool(self.body.pop("stream", False))
-        kept = ("anthropic-beta", "anthropic-version")
-        self.headers = {name: request.headers[name] for name in kept if name in request.headers}
-
-    def response(self, status: int, body: Block) -> httpx2.Response:
-        if status == 200 and self.stream:
-            text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(body))
-            return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=text.encode())
-        return httpx2.Response(status, json=body)
-
-
-class _AsyncTransport(httpx2.AsyncBaseTransport):
-    def __init__(self, service: _Service) -> None:
-        self._service = service
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        given = _Request(request, await request.aread())
-        return given.response(*await self._service.serve(given.body, given.headers))
-
-
-class _Transport(httpx2.BaseTransport):
-    def __init__(self, service: _Service, executor: Executor) -> None:
-        self._service = service
-        self._executor = executor
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        given = _Request(request, request.read())
-        return given.response(*self._executor.call_sync(self._service.serve, given.body, given.headers))

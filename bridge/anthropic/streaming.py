@@ -1,4 +1,4 @@
-"""A complete message as the events of a stream."""
+"""A message as the events of a stream, block by block, as far as it is made."""
 
 from __future__ import annotations
 
@@ -8,19 +8,33 @@ from collections.abc import Iterator
 from bridge.anthropic.wire import Block
 
 
-def events(message: Block) -> Iterator[Block]:
-    """The events that a message is streamed as: each block in one piece; what is known at the end comes last."""
-    begin: Block = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "container": None}
-    yield {"type": "message_start", "message": begin}
-    for index, block in enumerate(message["content"]):
-        begun, deltas = _pieces(block)
-        yield {"type": "content_block_start", "index": index, "content_block": begun}
-        for delta in deltas:
-            yield {"type": "content_block_delta", "index": index, "delta": delta}
-        yield {"type": "content_block_stop", "index": index}
-    end: Block = {name: message.get(name) for name in ("stop_reason", "stop_sequence", "container")}
-    yield {"type": "message_delta", "delta": end, "usage": message["usage"]}
-    yield {"type": "message_stop"}
+class Streamed:
+    """The events of one message. Its blocks are added to, and stay as they were."""
+
+    def __init__(self) -> None:
+        self._blocks = -1  # that were given
+
+    def so_far(self, message: Block) -> Iterator[Block]:
+        """What is new: each block in one piece."""
+        if self._blocks < 0:
+            self._blocks = 0
+            begin: Block = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "container": None}
+            yield {"type": "message_start", "message": begin}
+        while self._blocks < len(message["content"]):
+            index = self._blocks
+            self._blocks += 1
+            begun, deltas = _pieces(message["content"][index])
+            yield {"type": "content_block_start", "index": index, "content_block": begun}
+            for delta in deltas:
+                yield {"type": "content_block_delta", "index": index, "delta": delta}
+            yield {"type": "content_block_stop", "index": index}
+
+    def end(self, message: Block) -> Iterator[Block]:
+        """What is known only when the message is whole."""
+        yield from self.so_far(message)
+        end: Block = {name: message.get(name) for name in ("stop_reason", "stop_sequence", "container")}
+        yield {"type": "message_delta", "delta": end, "usage": message["usage"]}
+        yield {"type": "message_stop"}
 
 
 def _pieces(block: Block) -> tuple[Block, list[Block]]:

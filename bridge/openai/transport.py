@@ -5,24 +5,23 @@ So everything that the SDK does (types, streams, errors) is done as with the ven
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Final
 
 import httpx2
 from openai import APIStatusError
 
 from bridge.dialect import is_object
-from bridge.errors import BridgeError, StateError
+from bridge.errors import BridgeError
 from bridge.openai.turns import Item
+from bridge.streamed import HEADERS, Lines, SyncLines
 
 if TYPE_CHECKING:
     from bridge.executor import Executor
 
 Serve = Callable[[Item], AsyncGenerator[Item]]
 """Takes the body of a request and gives the events of its response; the last one holds the response."""
-_STREAM: Final = {"content-type": "text/event-stream"}
 
 
 class Refusal(Exception):
@@ -59,7 +58,7 @@ class _Exchange:
                 self.refused = _response(error)
         return self.refused
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes]:
         """The lines of a stream. What fails on the way is its last event: the status was sent long ago."""
         try:
             yield _line(self._first)
@@ -96,7 +95,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
         if refused is not None:
             return refused
         return (
-            httpx2.Response(200, headers=_STREAM, stream=_Lines(exchange))
+            httpx2.Response(200, headers=HEADERS, stream=Lines(exchange.lines(), exchange.close))
             if exchange.stream
             else await exchange.whole()
         )
@@ -119,40 +118,8 @@ class Transport(httpx2.BaseTransport):
             return refused
         if not exchange.stream:
             return await exchange.whole()
-        return httpx2.Response(200, headers=_STREAM, stream=_SyncLines(exchange, self._executor))
-
-
-class _Lines(httpx2.AsyncByteStream):
-    def __init__(self, exchange: _Exchange) -> None:
-        self._exchange = exchange
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for line in self._exchange.lines():
-            yield line
-
-    async def aclose(self) -> None:
-        await self._exchange.close()
-
-
-class _SyncLines(httpx2.SyncByteStream):
-    """Each line is made in the executor's event loop when the client asks for it."""
-
-    def __init__(self, exchange: _Exchange, executor: Executor) -> None:
-        self._exchange = exchange
-        self._executor = executor
-
-    def __iter__(self) -> Iterator[bytes]:
-        lines = self._exchange.lines()
-
-        async def line() -> bytes | None:
-            return await anext(lines, None)
-
-        while (made := self._executor.call_sync(line)) is not None:
-            yield made
-
-    def close(self) -> None:
-        with contextlib.suppress(StateError):  # the executor was closed first, and nothing of it goes on
-            self._executor.call_sync(self._exchange.close)
+        lines = SyncLines(exchange.lines(), exchange.close, self._executor)
+        return httpx2.Response(200, headers=HEADERS, stream=lines)
 
 
 def _response(error: Refusal | BridgeError | APIStatusError) -> httpx2.Response:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
+import anthropic as sdk
 import anyio
 import pytest
 from anthropic import AsyncAnthropic
@@ -16,6 +17,7 @@ from anthropic import AsyncAnthropic
 from bridge import Approve, Deny, Executor, Policy, StateError, anthropic, ask
 from sandbox import Sandbox
 from tests.bridge.scripted import Tools
+from tests.providers.anthropic_application import CODE, QUERY
 from tests.providers.anthropic_wire import Block, Wire, call, hosted_program, hosted_result, program, serving, text
 
 pytestmark = pytest.mark.anyio
@@ -191,3 +193,32 @@ async def test_only_a_paused_conversation_of_an_executor_with_a_store_or_key_can
         with pytest.raises(StateError) as refused:
             conversation.dump()
     assert str(refused.value) == "the conversation is finished: only a paused one can be resumed, cancelled or dumped"
+
+
+async def test_a_program_of_the_hosted_form_served_here_goes_on_in_another_process_by_its_store(
+    wire: Wire, client: AsyncAnthropic, opened: Sandbox, tmp_path: Path
+) -> None:
+    code = "const a = await tools.query({sql: 'a'}); const b = await tools.query({sql: 'b'}); return a + b"
+    wire.play([program(code, "toolu_1"), program("return 3", "toolu_2"), call("by_itself", {}, "toolu_3")])
+    wire.play([text("done")])
+    store = f"sqlite:///{tmp_path / 'runs.db'}"
+    by_itself = {"name": "by_itself", "input_schema": {"type": "object"}}
+    given: Any = {"model": "m", "max_tokens": 9, "tools": [CODE, QUERY, by_itself]}
+    async with Executor([], sandbox=opened, store=store) as executor:
+        reply = await anthropic.local(client, executor).messages.create(messages=HELLO, **given)
+    messages: list[Any] = HELLO[:]
+    for answer in ("12", "34"):  # each in an executor of its own
+        said = [block.to_dict() for block in reply.content]
+        waits = [block["id"] for block in said if block["type"] == "tool_use"]
+        results = [{"type": "tool_result", "tool_use_id": each, "content": answer} for each in waits]
+        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": results}]
+        async with Executor([], sandbox=opened, store=store) as executor:
+            local, options = anthropic.local(client, executor), {"container": reply.container.id, **given}
+            if answer == "12":
+                few = [*messages[:-1], {"role": "user", "content": results[:1]}]
+                with pytest.raises(sdk.BadRequestError, match="a tool_result is needed for every pending call"):
+                    await local.messages.create(messages=few, **options)
+            reply = await local.messages.create(messages=messages, **options)
+    assert [block.type for block in reply.content] == ["code_execution_tool_result", "text"]
+    assert sorted(result["content"] for result in wire.results) == ["12", "1234", "3"]
+    assert {result["tool_use_id"] for result in wire.results} == {"toolu_1", "toolu_2", "toolu_3"}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import anthropic as sdk
 import anyio.to_thread
 import pytest
 
-from bridge import Executor, openai
+from bridge import Executor, anthropic, openai
 from sandbox import Sandbox
+from tests.providers import anthropic_wire as messages
+from tests.providers.anthropic_application import CODE, said
+from tests.providers.anthropic_application import Application as OtherApplication
 from tests.providers.openai_shop import STREAMS, client_of
 from tests.providers.openai_wire import calls, chat_calls, chat_says, says, searches, served
 from tests.providers.test_openai_local import Application
-from tests.providers.test_tool_search import FINDS, ID, TOOLS, TRACK, shop, written
+from tests.providers.test_tool_search import FINDS, ID, TOOLS, TRACK, shop, speaking, written
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 
@@ -124,3 +128,82 @@ async def test_a_synchronous_stream_arrives_as_it_is_made() -> None:
         async with client_of(wire, "sync") as made:
             seen = await anyio.to_thread.run_sync(synchronously)
     assert seen == [1, 1, 2]
+
+
+# ---- the other vendor's form -----------------------------------------------------------------------------------------
+
+BM25 = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+CODED = {"allowed_callers": ["code_execution_20260120"], "defer_loading": True}
+WEIGHED = {"name": "weigh", "description": "Weight of a parcel.", "input_schema": ID, **CODED}
+TWO = "return [await tools.weigh({id: '1Z'}), await tools.track({id: '1Z'})]"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_other_hosted_form_shows_what_was_found_as_its_service_does(opened: Sandbox, stream: bool) -> None:
+    with messages.serving() as wire:
+        wire.play(
+            [messages.call("search_tools", FINDS), messages.call("search_tools", {"words": ""}, "toolu_2")],
+            [messages.program(TWO, "toolu_3")],
+            [messages.text("done")],
+        )
+        async with speaking(wire) as client, shop(opened) as executor:
+            local = anthropic.local(client, executor)
+            application = OtherApplication(local, [CODE, BM25, WEIGHED], lambda call: "7", stream=stream)
+            assert said(await application.ask("where?")) == "done"
+    assert wire.refusals == []
+    assert application.kinds == [
+        [*["server_tool_use"] * 2, *["tool_search_tool_result"] * 2, "server_tool_use", "tool_use"],
+        ["code_execution_tool_result", "text"],
+    ]
+    shown = application.messages[1]["content"]
+    assert (shown[0]["name"], shown[0]["input"]) == ("tool_search_tool_bm25", FINDS)
+    assert [part["tool_name"] for part in shown[2]["content"]["tool_references"]] == ["track", "weigh"]
+    assert shown[3]["content"]["error_code"] == "invalid_tool_input"
+    asked = wire.requests[2]["messages"]
+    assert asked[1]["content"][0] == messages.call("search_tools", FINDS)
+    found, refused = asked[2]["content"]
+    assert "weigh(args: { id: string })" in written(found["content"])
+    assert refused["is_error"]
+    assert asked[:3] == wire.requests[1]["messages"]
+    assert [tool["name"] for tool in wire.requests[0]["tools"]] == ["run_program", "search_tools"]
+    assert [request["tools"] for request in wire.requests] == [wire.requests[0]["tools"]] * 3
+
+
+async def test_what_an_application_found_itself_reaches_programs_and_model(opened: Sandbox) -> None:
+    find = {"name": "find", "input_schema": {"type": "object"}}
+    both = WEIGHED | {"allowed_callers": ["direct", *CODED["allowed_callers"]]}
+    alone = WEIGHED | {"name": "alone"}
+    references = [{"type": "tool_reference", "tool_name": name} for name in ("weigh", "alone")]
+
+    def answer(call: Any) -> Any:
+        return {"content": references} if call.name == "find" else "7"
+
+    with messages.serving() as wire:
+        wire.play([messages.call("find", {})], [messages.program("return await tools.alone({id: '1'})", "toolu_2")])
+        wire.play([messages.call("weigh", {"id": "1"}, "toolu_3")], [messages.text("done")])
+        async with speaking(wire) as client, Executor([], sandbox=opened) as executor:
+            application = OtherApplication(anthropic.local(client, executor), [CODE, find, both, alone], answer)
+            assert said(await application.ask("?")) == "done"
+    assert wire.refusals == []
+    [result] = wire.requests[1]["messages"][2]["content"]
+    declared, *kept = result["content"]
+    assert kept == references[:1]
+    assert "alone(args" in declared["text"]
+    assert "weigh(args" in declared["text"]
+
+
+async def test_a_synchronous_stream_of_the_other_form_arrives_as_it_is_made() -> None:
+    with messages.serving() as wire:
+        wire.play([messages.program("return await tools.stock({id: '1'})")], [messages.text("one")])
+        kinds: list[tuple[str, int]] = []
+
+        def synchronously() -> None:
+            with sdk.Anthropic(api_key="none", base_url=wire.base_url) as client, Executor(TOOLS) as executor:
+                given: dict[str, Any] = {"model": "m", "max_tokens": 9, "tools": [CODE, BM25]}
+                local = anthropic.local(client, executor)
+                with local.messages.stream(messages=[{"role": "user", "content": "?"}], **given) as events:
+                    stops = (event for event in events if event.type == "content_block_stop")
+                    kinds.extend((event.content_block.type, len(wire.requests)) for event in stops)
+
+        await anyio.to_thread.run_sync(synchronously)
+    assert kinds == [("server_tool_use", 1), ("code_execution_tool_result", 1), ("text", 2)]
