@@ -34,7 +34,7 @@ async def examine(configuration: Configuration, place: Place | None = None) -> d
         that are required.
     """
     options = dict(configuration.sandbox)
-    needed = options.pop("require", None) or required_walls()
+    needed = required_walls(options.pop("require", None))
     engine: dict[str, Any] = {
         "v8": ENGINE_VERSION,
         "mini_racer": _version("mini-racer"),

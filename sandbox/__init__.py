@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     )
     from sandbox.jail import WALLS
     from sandbox.jail import available as available_walls
-    from sandbox.jail import required as required_walls
     from sandbox.limits import LimitName, Limits, Usage
     from sandbox.messages import (
         Call,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     )
     from sandbox.pool import Sandbox
     from sandbox.process import Death, Worker
+    from sandbox.standing import required as required_walls
 
 _HOME = {  # module -> the public names that it holds
     "errors": "EngineUnavailable LocalProtocolError ProtocolError RemoteProtocolError "
@@ -63,7 +63,7 @@ _OTHERWISE = {  # public name -> module and the name that it has there
     "ENGINE_VERSION": ("engine", "VERSION"),
     "WALLS": ("jail", "WALLS"),
     "available_walls": ("jail", "available"),
-    "required_walls": ("jail", "required"),
+    "required_walls": ("standing", "required"),
 }
 _WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()} | _OTHERWISE
 

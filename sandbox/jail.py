@@ -1,7 +1,7 @@
 """The jail: which walls there are, in which order they go up, and which of them stand.
 
 Each wall is tried, looked at, and reported: a wall that cannot be raised never stops the rest, and never goes unsaid.
-Whoever reads the report decides (`demand`). The order is part of the jail:
+Whoever reads the report decides (`standing.py`). The order is part of the jail:
 
     zygote, one thread      in_zygote        no_new_privs, parent-death signal, namespaces
                             (V8 and every ctypes callback are made)
@@ -30,18 +30,16 @@ import os
 import platform
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sandbox import landlock, seccomp, walls
-from sandbox.errors import WallMissing
 from sandbox.walls import NoWall
 
 if sys.platform != "win32":  # which has none, and where this module must still import
     import fcntl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable
 
 WALLS: Final[dict[str, str]] = {
     "process": "the program has a process of its own, with no descriptor but its channel",
@@ -59,7 +57,6 @@ WALLS: Final[dict[str, str]] = {
 }
 """Every wall, in the order of the report, with what it says."""
 
-REQUIRED_ON_LINUX: Final = ("process", "no_new_privs", "rlimits", "seccomp")
 NAMESPACES: Final = ("net", "ipc", "uts", "cgroup", "mount")  # no pid: its first child would be every spare's init
 
 _ON_LINUX: Final = sys.platform == "linux"
@@ -174,6 +171,10 @@ def _stay_with(parent: int) -> None:
         os._exit(_ORPHANED)
 
 
+def _not_asked_for() -> None:
+    raise NoWall("namespaces were not asked for")
+
+
 def in_zygote(jail: Jail, *, parent: int) -> Raised:
     """First, while the process has one thread and before V8 is loaded.
 
@@ -186,7 +187,8 @@ def in_zygote(jail: Jail, *, parent: int) -> Raised:
     raised = Raised(started_as_root=0 in os.getresuid())  # asked here: in a user namespace numbers may lie
     raised.attempt("no_new_privs", walls.no_new_privs)
     raised.attempt("parent_death", functools.partial(_stay_with, parent))
-    raised.attempt("namespaces", functools.partial(walls.namespaces, jail.namespaces))
+    left = functools.partial(walls.namespaces, jail.namespaces) if jail.namespaces else _not_asked_for
+    raised.attempt("namespaces", left)
     return raised
 
 
@@ -291,70 +293,7 @@ def _lock(jail: Jail) -> None:
         raise NoWall("the filter is in force, but a refused call went through")
 
 
-# ---- reading the report ------------------------------------------------------------------------------------------
-
-
-def stands(pid: int) -> dict[str, str]:
-    """What the kernel says of a process, for the host, which does not take a worker's word: one read.
-
-    Returns:
-        seccomp, no_new_privs, capabilities, uid -> why it does not stand. Lay it over the worker's own report.
-    """
-    if not _ON_LINUX:
-        return {wall: elsewhere()[wall] for wall in said_by_kernel("")}
-    try:
-        return said_by_kernel(Path(f"/proc/{pid}/status").read_text("utf-8", "replace"))
-    except OSError as error:
-        reason = f"/proc/{pid}/status cannot be read: {walls.named(error.errno or 0)}"
-        return dict.fromkeys(said_by_kernel(""), reason)
-
-
-def said_by_kernel(status: str) -> dict[str, str]:
-    """Read the text of /proc/<pid>/status: `stands`, without the file. What it does not say, does not stand."""
-    rows = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    uids = rows.get("Uid", "not said").split("\t")
-    sets = {name: rows.get(name, "not said") for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")}
-    return {
-        "seccomp": _said(rows, "Seccomp", "2"),
-        "no_new_privs": _said(rows, "NoNewPrivs", "1"),
-        "capabilities": ", ".join(f"{name} is {held}" for name, held in sets.items() if held.strip("0")),
-        "uid": f"Uid is {' '.join(uids)}" if "0" in uids or len(uids) != 4 else "",
-    }
-
-
-def _said(rows: Mapping[str, str], name: str, wanted: str) -> str:
-    found = rows.get(name, "not said")
-    return "" if found == wanted else f"{name} is {found}, not {wanted}"
-
-
-def required() -> tuple[str, ...]:
-    """The walls without which a sandbox does not start unless it is told to, on this machine."""
-    if not _ON_LINUX:
-        return ("process",)
-    try:
-        landlock.version()
-    except NoWall:
-        return REQUIRED_ON_LINUX
-    return (*REQUIRED_ON_LINUX, "landlock")
-
-
-def demand(report: Mapping[str, str], require: Collection[str]) -> None:
-    """Refuse a report in which a required wall does not stand.
-
-    Raises:
-        WallMissing: One does not; the text names each, why, and the ways out.
-        ValueError: `require` names what is no wall.
-    """
-    if unknown := sorted(set(require) - set(WALLS)):
-        raise ValueError(f"require= names {', '.join(unknown)}, but the walls are {', '.join(WALLS)}")
-    missing = {wall: report.get(wall, "not reported") for wall in WALLS if wall in require and report.get(wall) != ""}
-    if missing:
-        lines = [f"the wall {wall!r} ({WALLS[wall]}) does not stand: {reason}" for wall, reason in missing.items()]
-        raise WallMissing(
-            "; ".join(lines) + ". Run where the kernel and the container's profile allow it (`sandbridge doctor` lists "
-            f"what they do), or leave {', '.join(map(repr, missing))} out of Sandbox(require=...) and go without"
-        )
-
+# ---- without a sandbox ---------------------------------------------------------------------------------------------
 
 _PROBE: Final = "import sys; sys.path[:] = sys.argv[1:]; from sandbox import jail; jail.probe()"
 

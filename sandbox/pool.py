@@ -14,8 +14,8 @@ from typing import Final, Self
 import anyio
 from anyio.abc import TaskGroup
 
-from sandbox import jail
-from sandbox.errors import EngineUnavailable, SandboxClosed
+from sandbox import standing
+from sandbox.errors import EngineUnavailable, SandboxClosed, WallMissing
 from sandbox.limits import Limits, MiB
 from sandbox.messages import Reply, Settings, Start, Wave
 from sandbox.origin import CAN_FORK, Origin, Spawner, Zygote, ZygoteLost
@@ -40,13 +40,15 @@ class Sandbox:
         spares: Workers kept ready. A program that finds one starts by writing one frame.
         max_workers: Programs that compute at once; waiting ones do not count. Default: twice the cores.
         max_waiting: Workers that may exist at once. Default: what half of the available memory holds.
-        require: Walls without which the sandbox refuses to start. Default on Linux: `jail.required()`.
+        require: Walls without which no worker serves, looked at in each: names of `WALLS`, or `"all"`, the strict mode.
+            Default on Linux: `standing.required()`.
         recycle_after: Forks after which a zygote is replaced.
         namespaces: Try to enter namespaces (a bonus that most containers refuse).
         fork: Fork from a zygote. False spawns each worker, as on platforms without fork.
 
     Raises:
-        EngineUnavailable, WallMissing: On entering.
+        EngineUnavailable, WallMissing: On entering; also later, where a wall cannot be raised any more.
+        ValueError: `require` names what is no wall.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Sandbox:
         self.max_workers = max_workers or 2 * cores()
         self.max_waiting = max_waiting or max(64, available_bytes() // 2 // WAITING_BYTES)
         self._spare_count = spares
-        self._require = frozenset(jail.required() if require is None else require)
+        self._require = standing.required(require)
         self._recycle_after = recycle_after
         self._fork = fork
         self._settings = Settings(
@@ -109,7 +111,6 @@ class Sandbox:
             first = await self._make(spare=True)
             self.walls, self.engine_digest = first.walls, first.engine_digest
             self._spares.append(first)
-            jail.demand(self.walls, self._require)
             self._tasks.start_soon(self._breed)
             self._tasks.start_soon(self._watch)
         except BaseException:
@@ -203,6 +204,11 @@ class Sandbox:
                 attempt -= 1  # no fault of its own
                 continue
             if not reason:
+                try:
+                    standing.demand(worker.walls, self._require)
+                except BaseException:
+                    await self.bury(worker)
+                    raise
                 return worker
             death = await self.bury(worker)
             if attempt == 3 or "before it was ready" not in reason:
@@ -252,7 +258,7 @@ class Sandbox:
             if len(self._spares) < self._spare_count and len(self._live) < self.max_waiting + self._spare_count:
                 try:
                     self._spares.append(await self._make(spare=True))
-                except (EngineUnavailable, OSError):
+                except (EngineUnavailable, WallMissing, OSError):
                     log.exception("no spare could be made; the next program tries again")
                     self._wanted = anyio.Event()
                     await self._wanted.wait()

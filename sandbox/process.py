@@ -17,11 +17,12 @@ import anyio
 import anyio.lowlevel
 
 from sandbox.errors import RemoteProtocolError
-from sandbox.jail import memory_plan, stands
+from sandbox.jail import memory_plan
 from sandbox.limits import LimitName, Limits
 from sandbox.messages import Broken, FromWorker, Ready, Reply, Start, Wave
 from sandbox.origin import Exit
 from sandbox.protocol import Connection
+from sandbox.standing import stands
 
 if TYPE_CHECKING:
     from sandbox.origin import Born, Origin

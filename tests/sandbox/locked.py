@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sandbox import jail, seccomp, walls
+from sandbox import jail, seccomp, standing, walls
 from sandbox.attacks.native import CALLS, attempts, libc, make, with_python
 
 # ---- the engine, as little of it as proves that a locked isolate works ---------------------------------------------
@@ -228,7 +228,7 @@ def report(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:
             pages.append(mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7))
 
     found, status = zygote.run(lambda raised, _: raised.walls, before=map_code)
-    return {"walls": found, "ending": ending(status), "required": jail.required()}
+    return {"walls": found, "ending": ending(status), "required": standing.required()}
 
 
 def before_the_filter(given: dict[str, Any], dll: ctypes.CDLL, folder: Path) -> object:

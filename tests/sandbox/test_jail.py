@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox import jail, landlock, seccomp, walls
+from sandbox import jail, landlock, seccomp, standing, walls
 
 from .jailed import (
     AS_ROOT,
@@ -40,7 +40,7 @@ MIB = 1 << 20
 def test_native_code_in_a_locked_worker_is_refused_all_but_five_calls(user: str) -> None:
     found = run("attacks", user=user)
     report = found.pop("walls")
-    assert [report[wall] for wall in jail.required()] == [""] * len(jail.required())
+    assert [report[wall] for wall in standing.required()] == [""] * len(standing.required())
     assert found.pop("V8") == {"6 * 7": 42}
     assert found.pop("allowed") == {
         "map memory": "done",
@@ -191,9 +191,9 @@ def test_a_host_can_watch_and_end_a_locked_worker_which_dies_with_its_zygote(use
         pid, answer = (int(word) for word in ours.recv(100).split())
         assert answer == 42
         said = {"seccomp": "", "no_new_privs": "", "capabilities": "", "uid": ""}
-        assert jail.stands(pid) == said
+        assert standing.stands(pid) == said
         threads = [task.joinpath("status").read_text("utf-8") for task in Path(f"/proc/{pid}/task").iterdir()]
-        assert [jail.said_by_kernel(thread) for thread in threads] == [said, said]  # the isolate has one of its own
+        assert [standing.said_by_kernel(thread) for thread in threads] == [said, said]  # the isolate has one of its own
         if AS_ROOT and user == "self":
             assert [re.findall(r"CapBnd:\t(\w+)", thread) for thread in threads] == [["0" * 16]] * 2
         assert int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) > 0

@@ -113,6 +113,34 @@ async def test_a_sandbox_refuses_to_start_without_a_wall_that_is_required() -> N
     assert (children(), descriptors()) == before
 
 
+async def test_namespaces_that_are_not_asked_for_do_not_stand() -> None:
+    with pytest.raises(WallMissing, match=r"^the wall 'namespaces' .* does not stand: namespaces were not asked for\."):
+        async with Sandbox(limits=SMALL, namespaces=False, require="all"):
+            pass
+
+
+async def test_a_wall_that_is_lost_later_ends_the_service_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = Worker.ready
+    lost = [""]
+
+    async def without_one(worker: Worker) -> str:
+        said = await ready(worker)
+        worker.walls["landlock"] = lost[0]
+        return said
+
+    monkeypatch.setattr(Worker, "ready", without_one)
+    async with Sandbox(limits=SMALL, spares=0, require=["landlock"]) as sandbox:
+        assert (await play(sandbox, "return 1")).value == 1
+        lost[0] = "gone since"
+        with pytest.raises(
+            WallMissing, match=r"^the wall 'landlock' .* does not stand: gone since\."
+        ):
+            await play(sandbox, "return 1")
+        lost[0] = ""
+        assert (await play(sandbox, "return 1")).value == 1
+        await gone(sandbox)
+
+
 async def test_a_sandbox_that_is_not_open_says_so() -> None:
     with pytest.raises(SandboxClosed, match=r"^enter the sandbox first: `async with Sandbox\(\) as sandbox`$"):
         await play(Sandbox(), "return 1")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import jail
+from sandbox import jail, standing
 from sandbox.errors import WallMissing
 from sandbox.jail import Jail
 
@@ -41,7 +41,7 @@ def test_every_wall_that_this_machine_offers_stands_in_a_worker(user: str, jit: 
     assert {wall: reason for wall, reason in report.items() if reason and wall != "namespaces"} == (
         {} if kernel_has_landlock() else {"landlock": report["landlock"]}
     )
-    assert found["required"] == list(jail.required())
+    assert found["required"] == list(standing.required())
 
 
 def refused(call: str, code: int, **where: int) -> dict[str, object]:
@@ -206,7 +206,7 @@ def test_a_probe_that_cannot_run_makes_every_wall_doubtful(monkeypatch: pytest.M
 def test_a_process_that_is_not_there_stands_behind_nothing() -> None:
     walls_checked = ("seccomp", "no_new_privs", "capabilities", "uid")
     reason = "/proc/4194305/status cannot be read: ENOENT"  # one over the largest id that a kernel gives
-    assert jail.stands(4194305) == dict.fromkeys(walls_checked, reason)
+    assert standing.stands(4194305) == dict.fromkeys(walls_checked, reason)
 
 
 STATUS = (
@@ -229,12 +229,12 @@ NO_CAPABILITY = "0000000000000000"
 )
 def test_the_kernels_word_is_read_wall_by_wall(change: dict[str, str], wall: str, reason: str) -> None:
     honest = {"uid": "1000\t1000\t1000\t1000", "none": NO_CAPABILITY, "cap": NO_CAPABILITY, "nnp": "1", "seccomp": "2"}
-    found = jail.said_by_kernel(STATUS.format(**honest | change))
+    found = standing.said_by_kernel(STATUS.format(**honest | change))
     assert {name: text for name, text in found.items() if text} == ({wall: reason} if wall else {})
 
 
 def test_what_the_kernel_does_not_say_does_not_stand() -> None:
-    assert jail.said_by_kernel("") == {
+    assert standing.said_by_kernel("") == {
         "seccomp": "Seccomp is not said, not 2",
         "no_new_privs": "NoNewPrivs is not said, not 1",
         "capabilities": "CapEff is not said, CapPrm is not said, CapInh is not said, CapAmb is not said",
@@ -247,9 +247,9 @@ def test_what_the_kernel_does_not_say_does_not_stand() -> None:
 
 def test_a_required_wall_that_does_not_stand_is_named_with_its_reason_and_the_ways_out() -> None:
     report = {**STANDING, "seccomp": "ENOSYS (seccomp)", "namespaces": "no user namespace"}
-    jail.demand(report, {"process", "rlimits"})
+    standing.demand(report, {"process", "rlimits"})
     with pytest.raises(WallMissing) as caught:
-        jail.demand(report, {"process", "seccomp"})
+        standing.demand(report, {"process", "seccomp"})
     assert str(caught.value) == (
         "the wall 'seccomp' (a filter refuses all but some 30 system calls) does not stand: ENOSYS (seccomp). "
         "Run where the kernel and the container's profile allow it (`sandbridge doctor` lists what they do), "
@@ -259,12 +259,24 @@ def test_a_required_wall_that_does_not_stand_is_named_with_its_reason_and_the_wa
 
 def test_a_wall_that_is_not_reported_does_not_stand() -> None:
     with pytest.raises(WallMissing, match=r"does not stand: not reported\."):
-        jail.demand({}, {"process"})
+        standing.demand({}, {"process"})
 
 
 def test_a_wall_that_does_not_exist_cannot_be_required() -> None:
     with pytest.raises(ValueError, match=r"^require= names moat, but the walls are process, no_new_privs, "):
-        jail.demand(STANDING, {"process", "moat"})
+        standing.demand(STANDING, {"process", "moat"})
+    with pytest.raises(ValueError, match=r"^require= names seccom, but the walls are .*; 'all' is all of them$"):
+        standing.required("seccom")
+
+
+def test_all_walls_can_be_required_by_one_word_and_one_of_them_by_its_name() -> None:
+    assert standing.required("all") == tuple(jail.WALLS)
+    assert standing.required("seccomp") == ("seccomp",)
+    assert standing.required(()) == ()
+    standing.demand(STANDING, "all")
+    for wall in jail.WALLS:
+        with pytest.raises(WallMissing, match=f"^the wall '{wall}' .* does not stand: gone"):
+            standing.demand({**STANDING, wall: "gone"}, "all")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +299,7 @@ import ctypes, json, platform, subprocess, sys, pathlib, mmap, signal
 sys.platform, system = sys.argv[1:]
 platform.system = lambda: system
 sys.modules["resource"] = sys.modules["fcntl"] = None if sys.platform == "win32" else sys.modules.get("posix")
-from sandbox import jail
+from sandbox import jail, standing
 cell = jail.Jail(cpu_s=1, data_bytes=1 << 20)
 raised = jail.in_zygote(cell, parent=1)
 jail.seal_code_pages(cell, raised)
@@ -295,7 +307,7 @@ jail.before_forking(cell, raised, parent=1)
 jail.in_worker(cell, raised, channel=1, parent=1)
 jail.before_program(cell, raised)
 assert raised.walls == jail.available()
-print(json.dumps([raised.walls, jail.required(), jail.stands(1)]))
+print(json.dumps([raised.walls, standing.required(), standing.stands(1)]))
 """
 
 
