@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from msgspec import UNSET
 
 from bridge.calls import CallState
+from bridge.errors import StateError
 from bridge.journal import (
     Again,
     Began,
@@ -79,8 +80,16 @@ class RunState:
         self.overrun = False
 
     def apply(self, record: Record) -> None:
-        """Take in the next record."""
-        self._table[type(record)](self, record)
+        """Take in the next record.
+
+        Raises:
+            StateError: It tells of a call that was never made, or of one whose arguments cannot be read.
+        """
+        try:
+            self._table[type(record)](self, record)
+        except (KeyError, ValueError) as error:
+            kind = type(record).__name__
+            raise StateError(f"the journal is damaged: {kind} does not follow from what stands before it") from error
 
     def replies(self, delivery: Delivered) -> list[Reply]:
         """The very frame that a delivery was."""
