@@ -26,13 +26,15 @@ from bridge.state import RunState, fold
 if TYPE_CHECKING:
     from jinja2 import Template
 
+    from bridge.ledger import Side
     from bridge.results import Result
     from bridge.tools import Catalog
 
 SHOWN_BYTES: Final = 20_000  # of one argument, reply or output; the page says what it leaves out
 SHORT: Final = 70  # characters of a call on one line
 TICKS: Final = 8
-FOLDED: Final = 30  # calls of one wave; a larger one is opened by its reader
+FOLDED: Final = 12  # calls of one wave; a larger one is opened by its reader
+LISTED: Final = 40  # calls that did not complete, by name; the rest is counted
 _WORDS: Final = {"completed": "good", "answered": "good", "waiting": "wait"}
 
 
@@ -66,11 +68,24 @@ class CallView:
 
 @dataclass(frozen=True, kw_only=True)
 class WaveView:
-    """The calls that were made together."""
+    """The calls that were made together. `left` and `width` span all of their bars."""
 
     number: int
     calls: Sequence[CallView]
     text: str
+    left: float
+    width: float
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """The calls of one tool that one line made."""
+
+    tool: str
+    first: CallView
+    count: int
+    failed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +94,7 @@ class LineView:
 
     number: int
     text: str
-    calls: Sequence[CallView]
+    marks: Sequence[Mark]
     fault: bool
 
 
@@ -146,11 +161,14 @@ def page(records: Sequence[Record], catalog: Catalog | None = None) -> str:
         total=seconds(times.now),
         calls=calls,
         lines=[
-            LineView(number=number, text=escape(text), calls=by_line.get(number, ()), fault=number == fault)
+            LineView(number=number, text=escape(text), marks=_marks(by_line.get(number, ())), fault=number == fault)
             for number, text in enumerate(program, 1)
         ],
-        unplaced=by_line.get(0, []),
-        waves=[WaveView(number=number, calls=made, text=_counted(made)) for number, made in sorted(waves.items())],
+        unplaced=_marks(by_line.get(0, ())),
+        waves=[_wave(number, made) for number, (_, made) in enumerate(sorted(waves.items()), 1)],
+        outcomes=Counter(call.outcome for call in calls).most_common(),
+        troubled=[call for call in calls if call.kind == "bad"],
+        listed=LISTED,
         folded=FOLDED,
         ticks=[(100 * tick / TICKS, seconds(times.now * tick / TICKS)) for tick in range(TICKS + 1)],
         pauses=times.pauses,
@@ -162,7 +180,7 @@ def page(records: Sequence[Record], catalog: Catalog | None = None) -> str:
         warnings=[(warning.code, shown(warning.message), warning.line) for warning in result.warnings],
         waiting=[call for call in calls if call.outcome == "waiting"],
         meters=_meters(state, result),
-        ledger=_ledger(result),
+        ledger=_ledger(result, defined=catalog is not None),
         text=shown(result.text),
     )
 
@@ -239,6 +257,30 @@ def _call(state: RunState, call: CallState, times: _Times) -> CallView:
     )
 
 
+def _wave(number: int, calls: Sequence[CallView]) -> WaveView:
+    drawn = [call for call in calls if call.duration] or list(calls)
+    left = min(call.left for call in drawn)
+    kinds = {call.kind for call in calls}
+    return WaveView(
+        number=number,
+        calls=calls,
+        text=_counted(calls),
+        left=left,
+        width=max(0.3, round(max(call.left + call.width for call in drawn) - left, 3)),
+        kind=next((kind for kind in ("bad", "wait") if kind in kinds), "good"),
+    )
+
+
+def _marks(calls: Sequence[CallView]) -> list[Mark]:
+    by_tool: dict[str, list[CallView]] = {}
+    for call in calls:
+        by_tool.setdefault(call.tool, []).append(call)
+    return [
+        Mark(tool=tool, first=made[0], count=len(made), failed=sum(call.kind == "bad" for call in made))
+        for tool, made in by_tool.items()
+    ]
+
+
 def _counted(calls: Sequence[CallView]) -> str:
     outcomes = Counter(call.outcome for call in calls)
     kinds = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
@@ -258,19 +300,36 @@ def _whole(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def _ledger(result: Result) -> dict[str, Any]:
+def _ledger(result: Result, *, defined: bool) -> dict[str, Any]:
     count = result.ledger.in_tokens or result.ledger.in_bytes
     most = max(count.direct.total, count.program.total, 1)
+    share = f"{abs(count.saved_share):.0%}"
     return {
         "unit": "tokens" if count is result.ledger.in_tokens else "bytes",
         "line": result.ledger.line().removeprefix("context: "),
+        "share": f"{share} less" if count.saved >= 0 else f"{share} more",
         "sides": [
-            ("direct parallel calls", count.direct, 100 * count.direct.total / most),
-            ("with the program", count.program, 100 * count.program.total / most),
+            _side("direct parallel calls", count.direct, most),
+            _side("with the program", count.program, most),
         ],
+        "defined": defined,
         "loses": count.saved < 0,
         "by_tool": sorted(count.by_tool.items(), key=lambda item: -item[1].total),
     }
+
+
+def _side(name: str, side: Side, most: int) -> dict[str, Any]:
+    """One bar of the ledger, by what it is made of."""
+    parts = [
+        (word, amount, round(100 * amount / most, 3))
+        for word, amount in (
+            ("definitions", side.definitions),
+            ("written", side.calls),
+            ("read", side.results),
+            ("sent again", side.resent),
+        )
+    ]
+    return {"name": name, "total": side.total, "requests": side.requests, "parts": parts}
 
 
 # ---- text ---------------------------------------------------------------------------------------------------------
