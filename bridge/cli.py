@@ -154,10 +154,28 @@ def run(
 
 @app.command()
 @_reporting
-def tools(config_file: ConfigOption = None, mcp: McpOption = None, as_json: JsonOption = False) -> int:
+def tools(
+    config_file: ConfigOption = None,
+    mcp: McpOption = None,
+    as_json: JsonOption = False,
+    lock: Annotated[
+        bool, typer.Option("--lock", help="Write sandbridge.lock: the servers' tools as they are now are accepted.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare with sandbridge.lock: 0 the same, 1 other tools, 2 cannot tell.")
+    ] = False,
+) -> int:
     """Show what a model would read: how to write a program, and the tools as TypeScript."""
-    settings = config.load(working.chosen(config_file), mcp or ())
+    chosen = working.chosen(config_file)
+    settings = config.load(chosen, mcp or ())
     told = screen.Screen()
+    if lock or check:
+        from bridge import locking
+
+        if lock and check:
+            raise ConfigurationError("--lock stands against --check: leave out one of them")
+        file = locking.place(settings, chosen)
+        return locking.write(settings, file, told) if lock else locking.check(settings, file, told, as_json=as_json)
     listing = working.work(lambda: _tools(settings))
     told.warn(listing["warnings"])
     if as_json:

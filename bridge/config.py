@@ -12,7 +12,6 @@ read too: what only they know is a warning. All that is wrong is said at once, e
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from bridge.errors import BridgeError, ConfigurationError, ServerUnavailable
+from bridge.options import limit_of, rules_of_options
 from bridge.policy import Kind, Policy, Rule
 from bridge.tools import Catalog, Tool
 from sandbox import Limits
@@ -51,6 +51,7 @@ class Configuration:
         functions, servers: In the order of the files; functions come first in the catalog.
         sandbox: Keyword arguments of `Sandbox`, without `limits`.
         store: Where runs are kept; None: nowhere.
+        lock: The lock file whose definitions alone are offered (`bridge.lock`); None: there is none.
         approver_key: As for `Executor`. No file says it: the command does.
         warnings: What was read and not used, a line each.
     """
@@ -61,6 +62,7 @@ class Configuration:
     limits: Limits = field(default_factory=Limits)
     sandbox: Mapping[str, Any] = field(default_factory=dict[str, Any])
     store: str | None = None
+    lock: Path | None = None
     approver_key: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -86,6 +88,7 @@ class Configuration:
             sandbox=sandbox,
             on_event=on_event,
             store=self.store,
+            lock=self.lock,
             approver_key=self.approver_key,
         )
         sandbox.launch()  # V8 loads in its own process; nothing stands between this and entering
@@ -93,16 +96,21 @@ class Configuration:
             yield executor
 
     @asynccontextmanager
-    async def catalog(self, down: dict[str, str] | None = None) -> AsyncGenerator[Catalog]:
+    async def catalog(self, down: dict[str, str] | None = None, *, unlocked: bool = False) -> AsyncGenerator[Catalog]:
         """The tools as an executor would have them, with the servers up, and no sandbox.
 
         Args:
             down: Filled with servers that are not optional and did not start: name -> why.
+            unlocked: With the tools that the lock file leaves out, too.
 
         Raises:
             ServerUnavailable: There are such servers, and `down` is None.
+            ConfigurationError: The lock file cannot be used.
         """
+        from bridge.lock import admitted, lock_of
+
         failed: dict[str, str] = {} if down is None else down
+        lock = None if unlocked else lock_of(self.lock)
 
         async def start(server: Server, tasks: TaskGroup) -> None:
             try:
@@ -116,8 +124,9 @@ class Configuration:
                     for server in self.servers:
                         starting.start_soon(start, server, tasks)
                 if not failed or down is not None:
-                    tools = [*self.functions, *(tool for server in self.servers for tool in server.tools)]
-                    yield Catalog(tools, [server.name for server in self.servers])
+                    tools, left_out = admitted(lock, self.servers)
+                    names = [server.name for server in self.servers]
+                    yield Catalog([*self.functions, *tools], names, warnings=left_out)
             finally:
                 with anyio.CancelScope(shield=True):
                     for server in self.servers:
@@ -158,6 +167,7 @@ def load(
     chosen: dict[str, Any] = {}
     options: dict[str, Any] = {}
     store: str | None = None
+    lock: Path | None = None
     paths = list(mcp)
     environment = {**os.environ} if environment is None else environment
     if file is not None or paths:
@@ -186,11 +196,12 @@ def load(
                 _check_limits(chosen, problems)
                 _check_walls(options, problems)
                 store = _store(parts.store, file, environment, problems)
+                lock = file.resolve().parent / parts.lock if parts.lock else None
         servers = tuple(specs.build())
     for problems in sources:
         mistakes += problems.texts()
-    made += _rules_of_options(rules, mistakes)
-    overriding: dict[str, Any] = dict(limit for each in limits if (limit := _limit(each, mistakes)) is not None)
+    made += rules_of_options(rules, mistakes)
+    overriding: dict[str, Any] = dict(limit for each in limits if (limit := limit_of(each, mistakes)) is not None)
     if jit is not None:
         options["jit"] = jit
     bounds = Limits()
@@ -208,6 +219,7 @@ def load(
         limits=bounds,
         sandbox=options,
         store=store,
+        lock=lock,
         warnings=tuple(warnings),
     )
 
@@ -360,36 +372,3 @@ def _functions(references: Sequence[str], file: Path, problems: Problems) -> tup
             if other is not tool:
                 problems.add(("functions", number), f"a second tool {tool.full_name!r}: rename one (`@tool(name=...)`)")
     return tuple(tools.values())
-
-
-# ---- options of the command line ------------------------------------------------------------------------------------
-
-
-def _rules_of_options(rules: Iterable[tuple[Kind, str]], mistakes: list[str]) -> list[Rule]:
-    made: list[Rule] = []
-    for decision, pattern in rules:
-        try:
-            made.append(Rule(pattern, decision, reason=f"--{decision} of the command line"))
-        except ConfigurationError as error:
-            mistakes.append(f"--{decision} {pattern}: {error}")
-    return made
-
-
-def _limit(setting: str, mistakes: list[str]) -> tuple[str, Any] | None:
-    name, sign, text = setting.partition("=")
-    known = {each.name: each.default for each in dataclasses.fields(Limits)}
-    if not sign or name not in known:
-        mistakes.append(f"--limit {setting}: write NAME=NUMBER, where NAME is one of {', '.join(known)}")
-        return None
-    whole = isinstance(known[name], int)
-    try:
-        number = int(text) if whole else float(text)
-        # With room in a frame: how limits stand to each other is looked at when all are known.
-        fields: dict[str, Any] = {"frame_bytes": 1 << 62, name: number}
-        Limits(**fields)
-    except ValueError as error:
-        kind = "a whole number" if whole else "a number of seconds"
-        said = str(error) if str(error).startswith("Limits.") else f"{text!r} is not {kind}"
-        mistakes.append(f"--limit {setting}: {said}")
-        return None
-    return name, number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -14,6 +15,7 @@ from bridge.approval import Approver, Grants
 from bridge.approver_key import check
 from bridge.errors import StateError
 from bridge.keeping import Keeper
+from bridge.lock import Lock, lock_of
 from bridge.offer import Offer, checked_arguments
 from bridge.policy import Policy
 from bridge.replies import inputs_text
@@ -53,11 +55,13 @@ class Executor:
         approver_key: Verifier of the key (`ApproverKey.make(passphrase).verifier`) that signs verdicts of other
             processes: no other counts then. A call that is to be asked about is sent on no other word of the store.
             None: whoever can write to the store can decide.
+        lock: A `sandbridge.lock`: tools of servers that are not what it says, or not in it, are left out.
         hibernate_after_s: Seconds after which a paused run gives its worker back.
 
     Raises:
         CatalogError: At construction, when tools cannot stand together.
-        ConfigurationError: A key that can be guessed, or none; on entering, a store that cannot be used.
+        ConfigurationError: A key that can be guessed, or none; a lock file that cannot be used; on
+            entering, a store that cannot be used.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Executor:
         key: bytes | str | Sequence[bytes | str] | None = None,
         audience: str = "sandbridge",
         approver_key: str | None = None,
+        lock: Lock | str | os.PathLike[str] | None = None,
         hibernate_after_s: float = HIBERNATE_AFTER_S,
     ) -> None:
         given = checked_arguments(tools, policy, approver, limits, elicit)
@@ -85,7 +90,7 @@ class Executor:
         self.on_event = on_event
         self._own = sandbox is None
         self.sandbox = sandbox or Sandbox(limits=self.limits)
-        self._offer = Offer(given, self.policy, self.grants)
+        self._offer = Offer(given, self.policy, self.grants, lock_of(lock))
         approved_by = "" if approver_key is None else check(approver_key)
         self._keeper = Keeper(store, key, audience, approver=approved_by)
         self._roster = Roster(

@@ -10,6 +10,7 @@ import anyio
 from bridge.approval import Grants
 from bridge.errors import CatalogError
 from bridge.gate import Gate, usable
+from bridge.lock import Lock
 from bridge.policy import Policy
 from bridge.state import RunState
 from bridge.tools import Catalog, Entry, Tool
@@ -30,10 +31,17 @@ class Offer:
         CatalogError: At construction, when tools cannot stand together.
     """
 
-    def __init__(self, given: Sequence[Tool | Server | Callable[..., Any]], policy: Policy, grants: Grants) -> None:
+    def __init__(
+        self,
+        given: Sequence[Tool | Server | Callable[..., Any]],
+        policy: Policy,
+        grants: Grants,
+        lock: Lock | None = None,
+    ) -> None:
         self.servers: list[Server] = [tool for tool in given if is_server(tool)]
         self.policy = policy
         self.grants = grants
+        self.lock = lock
         self._given = given
         self._catalog = Catalog(
             [tool for tool in given if not is_server(tool)], [server.name for server in self.servers]
@@ -44,7 +52,7 @@ class Offer:
 
     def beside(self, tools: Iterable[Tool | Callable[..., Any]], *, alone: bool) -> Offer:
         """The same tools (none of them, if `alone`) and more after them. `CatalogError`: they cannot stand together."""
-        return Offer([*(() if alone else self._given), *tools], self.policy, self.grants)
+        return Offer([*(() if alone else self._given), *tools], self.policy, self.grants, self.lock)
 
     async def start(self, tasks: TaskGroup, elicit: Elicit | None = None) -> None:
         """Start all servers at once; the first that is required and is not there is raised, in no group."""
@@ -73,14 +81,17 @@ class Offer:
         if self._gate is None or versions != self._versions:
             if self.servers:
                 tools: list[Tool | Callable[..., Any]] = []
+                unlocked: list[str] = []
                 for given in self._given:
                     if is_server(given):
-                        kept, left_out = usable(given.tools)
+                        admitted, said = self._admitted(given)
+                        kept, left_out = usable(admitted)
+                        unlocked += said
                         tools += kept
                         self._left_out[given.name] = left_out
                     else:
                         tools.append(given)
-                self._catalog = Catalog(tools, [server.name for server in self.servers])
+                self._catalog = Catalog(tools, [server.name for server in self.servers], warnings=unlocked)
             self._gate, self._versions = Gate(self._catalog, self.policy, self.grants), versions
         return self._gate
 
@@ -108,8 +119,12 @@ class Offer:
         """The definition of a tool as its owner has it now; None where it is gone."""
         for server in self.servers:
             if server.name == entry.tool.server:
-                return next((tool for tool in server.tools if tool.name == entry.tool.name), None)
+                found = [tool for tool in server.tools if tool.name == entry.tool.name]
+                return next(iter(found if self.lock is None else self.lock.admit(server.name, found)[0]), None)
         return entry.tool
+
+    def _admitted(self, server: Server) -> tuple[Iterable[Tool], list[str]]:
+        return (server.tools, []) if self.lock is None else self.lock.admit(server.name, server.tools)
 
     def warnings(self) -> list[str]:
         """What an operator should know: renamed and dropped tools, servers that are down, rules that match nothing."""

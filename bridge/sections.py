@@ -144,9 +144,10 @@ class Parts:
     servers: dict[str, dict[str, Any]]
     rules: dict[int, dict[str, Any]]
     store: dict[str, Any]
+    lock: str
 
 
-TOP: Final[dict[str, type[list[Any] | dict[str, Any]]]] = {
+TOP: Final[dict[str, type[list[Any] | dict[str, Any] | str]]] = {
     "functions": list,
     "limits": dict,
     "sandbox": dict,
@@ -154,7 +155,9 @@ TOP: Final[dict[str, type[list[Any] | dict[str, Any]]]] = {
     "servers": dict,
     "rules": list,
     "store": dict,
+    "lock": str,
 }
+_TYPES: Final = {list: "a list", dict: "a table", str: "text"}
 
 
 class Problems:
@@ -227,7 +230,7 @@ def parts(data: Mapping[str, Any], problems: Problems) -> Parts:
     for key, kind in TOP.items():
         part = data.get(key, kind())
         if not isinstance(part, kind):
-            problems.add((key,), f"must be {'a list' if kind is list else 'a table'}, not {shown(part)}")
+            problems.add((key,), f"must be {_TYPES[kind]}, not {shown(part)}")
         given[key] = part if isinstance(part, kind) else kind()
     for key in data:
         if key not in TOP:
@@ -247,6 +250,7 @@ def parts(data: Mapping[str, Any], problems: Problems) -> Parts:
         policy=problems.check(Defaults, given["policy"], ("policy",)) or {},
         servers={name: each for name, each in servers.items() if each is not None},
         rules={number: each for number, each in rules.items() if each is not None},
+        lock=given["lock"],
         store=(problems.check(StoreOptions, given["store"], ("store",)) or {}) if given["store"] else {},
     )
 

@@ -245,13 +245,20 @@ class Catalog:
     Args:
         tools: `Tool`s and plain functions (converted as by `tool`).
         servers: Names of configured servers, also those that have no tools (yet): their names are taken.
+        warnings: What is to be said of it beside what it finds itself: what was left out before.
 
     Raises:
         CatalogError: See above, and whatever `Tool` and `tool` raise.
     """
 
-    def __init__(self, tools: Iterable[Tool | Callable[..., Any]], servers: Iterable[str] = ()) -> None:
-        warnings: list[str] = []
+    def __init__(
+        self,
+        tools: Iterable[Tool | Callable[..., Any]],
+        servers: Iterable[str] = (),
+        *,
+        warnings: Iterable[str] = (),
+    ) -> None:
+        warnings = list(warnings)
         kept: dict[str, Tool] = {}
         for item in tools:
             made = _as_tool(item)

@@ -370,7 +370,7 @@ def test_control_characters_of_a_file_are_shown_escaped(folder: Path):
     assert wrong('"a\\u001b[31m" = 1\n') == [
         (
             's.toml, line 1: "a\\u001b[31m": there is no such key. There are: functions, limits, sandbox, policy, '
-            "servers, rules, store"
+            "servers, rules, store, lock"
         )
     ]
 
