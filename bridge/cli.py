@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, cast
 
 import typer
 
-from bridge import config, runs_command, screen, serving, where, working
+from bridge import attacking, config, runs_command, screen, serving, where, working
 from bridge.bench import commands
 from bridge.errors import BridgeError, ConfigurationError
 from bridge.working import (
@@ -209,6 +209,7 @@ def doctor(
 
 
 app.command()(_reporting(serving.serve))
+app.command("attack")(_reporting(attacking.command))
 runs_command.add(app, _reporting)
 
 app.add_typer(commands.app(_reporting), name="bench")

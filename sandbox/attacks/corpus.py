@@ -64,6 +64,11 @@ class Case:
     tools: tuple[str, ...] = TOOLS
     replies: dict[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def endless(self) -> bool:
+        """Whether a limit may have to end it."""
+        return any(kind.startswith("limit:") for kind in self.expect.get("kind", ()))
+
     def answer(self, tool: str, arguments: list[Any]) -> Any:
         """What a tool says to a call of this program."""
         if tool in self.replies:

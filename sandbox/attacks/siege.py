@@ -87,7 +87,7 @@ class Siege:
 
 async def attack(
     *,
-    cases: Sequence[Case] | None = None,
+    only: Sequence[str] = (),
     deadline_s: float = DEADLINE_S,
     progress: Callable[[int, int], None] = lambda done, of: None,
     **options: Any,
@@ -95,17 +95,21 @@ async def attack(
     """Attack a sandbox of one's own, made for this and closed afterwards.
 
     Args:
-        cases: Programs to run; the whole corpus where None.
+        only: Beginnings of threats, such as `realm` or `jail.files`: nothing else is tried. Empty: everything.
         deadline_s: Seconds for the programs; what does not fit is left out, and said.
         progress: Called with how many programs have ended, and of how many.
         options: For `Sandbox`. Its limits on time and memory are `LIMITS` here: most of the corpus is endless.
 
     Raises:
         EngineUnavailable, WallMissing: The sandbox cannot start.
+        ValueError: `only` names no threat.
     """
     began = time.monotonic()
-    programs = load() if cases is None else list(cases)
     siege = Siege(words={**HELD, **dict(NATIVE.values()), ENDED[0]: ENDED[1]})
+    wanted = {threat for threat in siege.words if not only or threat.startswith(tuple(only))}
+    if unknown := [each for each in only if not any(threat.startswith(each) for threat in wanted)]:
+        raise ValueError(f"there is no threat {', '.join(unknown)}: they are {', '.join(siege.words)}")
+    programs = [case for case in load() if case.threat in wanted]
     found: dict[str, list[Attempt]] = {}
     limits = options.pop("limits", None) or Limits()
     tight = limits.lowered(LIMITS)
@@ -123,15 +127,16 @@ async def attack(
 
         with anyio.move_on_after(deadline_s):
             async with anyio.create_task_group() as tasks:
-                for case in programs:
+                for case in sorted(programs, key=lambda case: case.endless):  # what takes longest comes last
                     tasks.start_soon(one, case)
     siege.attempts = [attempt for case in programs for attempt in found.get(case.id, ())]
     if missing := len(programs) - len(found):
         siege.left_out.append(f"{missing} of {len(programs)} programs: {deadline_s:g} s were over")
-    native, why = await to_thread.run_sync(lambda: _native(options), abandon_on_cancel=True)
-    siege.attempts += native
-    if why:
-        siege.left_out.append(f"native code: {why}")
+    if any(threat.startswith("jail.") for threat in wanted):
+        native, why = await to_thread.run_sync(lambda: _native(options), abandon_on_cancel=True)
+        siege.attempts += [attempt for attempt in native if attempt.threat in wanted]
+        if why:
+            siege.left_out.append(f"native code: {why}")
     siege.seconds = time.monotonic() - began
     return siege
 

@@ -64,6 +64,13 @@ def test_a_siege_without_time_says_what_it_left_out(portal: anyio.from_thread.Bl
     assert made.left_out[:1] == [f"{len(ATTACKS)} of {len(ATTACKS)} programs: 0 s were over"]
 
 
+def test_a_part_of_the_siege_is_named_by_its_threat(portal: anyio.from_thread.BlockingPortal) -> None:
+    made = portal.call(functools.partial(attack, only=["realm.clock"]))
+    assert {attempt.threat for attempt in made.attempts} == {"realm.clock"}
+    with pytest.raises(ValueError, match=r"^there is no threat moon: they are realm\.surface, "):
+        portal.call(functools.partial(attack, only=["moon"]))
+
+
 def test_the_corpus_has_its_cases_once_and_in_words() -> None:
     names = [case.id for case in ATTACKS]
     assert len(names) == len(set(names)) >= 193 + 150
