@@ -1,1 +1,1 @@
-"""What this project costs, beside what a user would pick instead: `python benchmarks/speed.py` and `soak.py`."""
+"""What this project costs over time: durable runs, stores, load, search. Speed and context: `sandbridge bench`."""

@@ -23,8 +23,8 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # run as a script, this folder's parent is not on the path
 
-from benchmarks.contender import children
 from bridge import Executor, Result, Tool, ToolContext, ToolError
+from bridge.bench.speed.contender import children
 from sandbox import Limits
 
 ATTACKS: Final = Path(__file__).parent.parent / "tests" / "data" / "attacks.jsonl"

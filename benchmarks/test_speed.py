@@ -1,6 +1,6 @@
-"""W1 to W8 for pytest-benchmark: `pytest benchmarks`. The same contenders and workloads as `speed.py`.
+"""W1 to W8 for pytest-benchmark: `pytest benchmarks`. The contenders and workloads of `sandbridge bench speed`.
 
-Each group is one workload; the numbers in brackets are ratios to the fastest of it. `speed.py` lets contenders take
+Each group is one workload; the numbers in brackets are ratios to the fastest of it. That command lets contenders take
 turns and therefore compares better; this is for `--benchmark-save` and `--benchmark-compare`, which hold one version of
 this project against another.
 """
@@ -15,10 +15,12 @@ import pytest
 from _pytest.mark.structures import ParameterSet  # pytest gives the type no public name
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from benchmarks.contender import Contender
-from benchmarks.contenders import contender, installed
-from benchmarks.peers import MiniRacerHere
-from benchmarks.workloads import WORKLOADS, Workload
+from bridge.bench.speed.apart import Apart
+from bridge.bench.speed.contender import Contender
+from bridge.bench.speed.contenders import contender, versions
+from bridge.bench.speed.workloads import WORKLOADS, Workload
+
+HERE = {name for name, version in versions().items() if version is not None}
 
 
 def cases(*, timed: bool) -> list[ParameterSet]:
@@ -27,7 +29,7 @@ def cases(*, timed: bool) -> list[ParameterSet]:
         pytest.param(
             *(workload, name),
             id=f"{workload.name}-{name}",
-            marks=pytest.mark.skipif(not installed(name), reason=f"{name.split()[0]} is not installed"),
+            marks=pytest.mark.skipif(name.split()[0] not in HERE, reason=f"{name.split()[0]} is not installed"),
         )
         for workload in WORKLOADS.values()
         for name in workload.entrants
@@ -52,8 +54,9 @@ def wait() -> Generator[Await]:
 @pytest.fixture
 def entrant(wait: Await, name: str) -> Generator[Contender]:
     """The contender, open. One task opens and closes it, as structured concurrency wants."""
-    # In this process nothing else has V8, so mini-racer needs no process of its own to be timed without its pipe.
-    made = MiniRacerHere(text=name.endswith(" text")) if name.startswith("mini-racer") else contender(name)
+    made = contender(name)
+    if isinstance(made, Apart):  # nothing else is measured meanwhile, so that it needs no process of its own
+        made = made.inside(name)
     opened, close = asyncio.Event(), asyncio.Event()
 
     async def live() -> None:

@@ -47,7 +47,51 @@ def app(reporting: Reporting) -> typer.Typer:
     bench.add_typer(context, name="context")
     for command in (run, report, verify, sweep, fetch, calibrate, record, replay):
         context.command()(reporting(command))
+    bench.command()(reporting(speed))
     return bench
+
+
+def speed(
+    workload: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORKLOAD]...", help="W1 to W8, or rate; all without one.")
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of every contender.")] = 5,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write every measurement there.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table alone, as pages show it.")] = False,
+    from_file: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Measure nothing: show what --json wrote.")
+    ] = None,
+) -> int:
+    """Measure how fast programs run, here and in the peers that are installed. Takes some minutes.
+
+    On a machine that does other work trust ratios and the best, not the medians.
+    """
+    from bridge.bench.speed import measure, table
+    from bridge.bench.speed.contenders import versions
+
+    told = screen.Screen()
+
+    def tell(name: str, measured: measure.Measured) -> None:
+        if markdown:
+            told.say(f"{name} is measured", "dim")
+        else:
+            screen.out("\n".join([*table.lines(name, measured), ""]))
+
+    found = None if from_file is None else table.read(from_file)
+    if not markdown:
+        screen.out(f"{table.about(versions() if found is None else found.contenders)}\n")
+    if found is None:
+        found = measure.measure(workload or (), rounds, tell)
+    elif not markdown:
+        for name, measured in found.workloads.items():
+            tell(name, measured)
+    if json_file is not None:
+        table.write(json_file, found)
+    if markdown:
+        screen.out(table.markdown(found).rstrip())
+    return DONE
 
 
 def run(

@@ -1,20 +1,18 @@
-"""This project as a contender, and every contender by its name."""
+"""This project as a contender."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from importlib.util import find_spec
 from typing import Any, Final, Self
 
 import msgspec
 
-from benchmarks.contender import Contender, Mismatch, children, private_bytes
-from benchmarks.peers import MiniRacer, Monty, Node
-from benchmarks.workloads import TOOLS, WORKLOADS, Workload, call_tool, rows_text
-from bridge import Executor, Tool, ToolContext
+from bridge.bench.speed.contender import Contender, Mismatch, children, private_bytes
+from bridge.bench.speed.workloads import TOOLS, WORKLOADS, Workload, call_tool, rows_text
+from bridge.executor import Executor
+from bridge.tools import Tool, ToolContext
 from sandbox import Sandbox
 
 
@@ -36,14 +34,12 @@ async def main():
 asyncio.run(main())
 """
 
-    def __init__(self, *, jit: bool = False, text: bool = False) -> None:
-        super().__init__("sandbridge" + " jit" * jit + " text" * text)
-        self._jit = jit
-        self._text = text
+    def __init__(self, name: str = "sandbridge") -> None:
+        super().__init__(name)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self.sandbox = await self._stack.enter_async_context(Sandbox(jit=self._jit))
+        self.sandbox = await self._stack.enter_async_context(Sandbox(jit=self.name.endswith(" jit")))
         tools = [self._tool(name) for name in TOOLS]
         self.executor = await self._stack.enter_async_context(Executor(tools, sandbox=self.sandbox))
         return self
@@ -59,7 +55,8 @@ asyncio.run(main())
             return msgspec.Raw(rows_text().encode())
 
         schema = {"type": "object", "properties": {"id": {"type": "integer"}, "ms": {"type": "number"}}}
-        return Tool(name=name, input_schema=schema, handler=as_text if self._text and name == "rows" else handler)
+        text = self.name.endswith(" text") and name == "rows"
+        return Tool(name=name, input_schema=schema, handler=as_text if text else handler)
 
     async def run(self, workload: Workload) -> Any:
         result = await self.executor.run(workload.javascript)
@@ -82,30 +79,3 @@ asyncio.run(main())
                 await run.cancel()
             assert len(found) == count
             return found
-
-
-def installed(name: str) -> bool:
-    """Whether a contender of this name can run here."""
-    match name.split()[0]:
-        case "monty":
-            return find_spec("pydantic_monty") is not None
-        case "node":
-            return shutil.which("node") is not None
-        case _:
-            return True
-
-
-def contender(name: str) -> Contender:
-    """By name."""
-    text = name.endswith(" text")
-    match name.split()[0]:
-        case "sandbridge":
-            return Sandbridge(jit=name.endswith(" jit"), text=text)
-        case "monty":
-            return Monty(text=text)
-        case "mini-racer":
-            return MiniRacer(text=text)
-        case "node":
-            return Node()
-        case _:
-            raise LookupError(name)

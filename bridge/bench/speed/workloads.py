@@ -97,7 +97,7 @@ class Workload:
         javascript: Body of an async function that sees `tools`.
         python: The same for monty: external functions are names, the last expression is the value.
         expected: The value that every contender must give.
-        entrants: Who runs it, by name of contenders.py.
+        entrants: Who runs it, by names of contenders.py.
         together: Programs started at once; the time is that of all of them.
         samples: Measurements of one contender in one round.
         few: Fewer of them, for contenders that are slow here.
@@ -119,7 +119,8 @@ class Workload:
     remark: str = ""
 
 
-PEERS: Final = ("monty", "mini-racer", "node")
+PEERS: Final = ("monty", "quickjs-ng", "quickjs-rs", "mini-racer", "node", "deno")
+SLOW: Final = ("node", "deno")  # here: a process a program
 
 SEQUENCE_JS: Final = """
 let bytes = 0;
@@ -244,7 +245,7 @@ _ALL: Final = (
         entrants=("sandbridge", *PEERS),
         goals=(Goal(bound=2.0, times="monty"),),
         samples=30,
-        few=("node",),
+        few=SLOW,
         remark="monty reuses its worker process, and its time includes giving the session back",
     ),
     Workload(
@@ -256,7 +257,7 @@ _ALL: Final = (
         entrants=("sandbridge", *PEERS),
         goals=(Goal(bound=1.6, times="monty"),),
         samples=15,
-        few=("node",),
+        few=SLOW,
     ),
     Workload(
         name="W4",
@@ -266,7 +267,7 @@ _ALL: Final = (
         expected=4950,
         entrants=("sandbridge", *PEERS),
         goals=(Goal(bound=36),),
-        few=("node",),
+        few=SLOW,
     ),
     Workload(
         name="W5",
@@ -274,9 +275,9 @@ _ALL: Final = (
         javascript=GROUP_JS,
         python=GROUP_PY,
         expected=grouped_rows(),
-        entrants=("sandbridge", "sandbridge text", "monty", "monty text", "mini-racer", "mini-racer text", "node"),
+        entrants=("sandbridge", "sandbridge text", *PEERS, "monty text", "mini-racer text"),
         goals=(Goal(bound=0.6, times="monty"), Goal(bound=0.8, times="mini-racer")),
-        few=("node",),
+        few=SLOW,
         remark="the tool returns Python values, or in the variants `text` the JSON text that a service sent",
     ),
     Workload(
@@ -315,12 +316,12 @@ _ALL: Final = (
         javascript="return await tools.nap({ ms: 100, id: 7 })",
         python="await nap(100, 7)",
         expected=7,
-        entrants=("sandbridge", "monty", "mini-racer"),
+        entrants=("sandbridge", *(peer for peer in PEERS if peer not in SLOW)),
         goals=(Goal(bound=1500),),
         together=200,
         samples=1,
         idle_s=0.5,
-        remark="monty has 200 worker processes warm from the round before; node is left out: 200 of it need 8 GiB",
+        remark="monty has 200 worker processes warm from the round before; node and deno are left out: 200 need 8 GiB",
     ),
     Workload(
         name="rate",

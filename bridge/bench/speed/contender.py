@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from benchmarks.workloads import Workload
+from bridge.bench.speed.workloads import Workload
+from bridge.errors import BridgeError
 
 RATE_TASKS: Final = 8
 RATE_S: Final = 2.0
-ROOT: Final = Path(__file__).parent.parent
+_UNFAIR: Final = ("PYTHONDONTWRITEBYTECODE",)  # with it every start compiles every module: no deployment is so
 
 
-class Mismatch(Exception):
+class Mismatch(BridgeError):
     """A contender gave another value than the workload must give: its time means nothing."""
 
 
@@ -47,7 +49,11 @@ class Contender(ABC):
 
     @abstractmethod
     async def paused_bytes(self, count: int) -> list[float]:
-        """Private memory of each of `count` programs that await a tool."""
+        """Private memory of each of `count` programs that await a tool.
+
+        Raises:
+            PermissionError: The process is not ours to look into.
+        """
 
     async def measure(self, workload: Workload, count: int) -> list[float]:
         """`count` measurements, in the workload's unit."""
@@ -88,7 +94,7 @@ class Contender(ABC):
         return took * 1000
 
     async def _cold(self) -> Any:
-        process = await asyncio.create_subprocess_exec(*self.cold(), stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+        process = await asyncio.create_subprocess_exec(*self.cold(), stdout=asyncio.subprocess.PIPE, env=environment())
         assert process.stdout is not None
         line = await process.stdout.readline()
         self._left.append(process)
@@ -109,8 +115,17 @@ class Contender(ABC):
         return done / (time.perf_counter() - began)
 
 
+def environment() -> dict[str, str]:
+    """The environment of processes that are timed: as it is, but with Python's own caches allowed."""
+    return {name: value for name, value in os.environ.items() if name not in _UNFAIR}
+
+
 def private_bytes(pid: int | str) -> float:
-    """Memory that only this process has. Raises `PermissionError` for a worker that is not dumpable, unless root."""
+    """Memory that only this process has.
+
+    Raises:
+        PermissionError: For a worker that is not dumpable, unless root.
+    """
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
 
