@@ -260,6 +260,7 @@ def _keep(place: where.Place, records: list[Record], told: screen.Screen) -> boo
 
 async def _tools(settings: config.Configuration) -> dict[str, Any]:
     from bridge.declarations import declare, instructions
+    from bridge.policy import effect
 
     async with settings.catalog() as catalog:
         text = instructions(catalog, settings.limits)
@@ -274,6 +275,10 @@ async def _tools(settings: config.Configuration) -> dict[str, Any]:
                 "output_schema": entry.tool.output_schema,
                 "callers": sorted(entry.tool.callers),
                 "deferred": entry.tool.defer,
+                "effect": effect(entry.tool),
+                "policy": [
+                    line.strip() for line in settings.policy.explain(entry.tool, path=entry.path).splitlines()[1:]
+                ],
             }
             for entry in catalog.entries
         ]

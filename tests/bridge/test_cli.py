@@ -241,6 +241,10 @@ def test_tools_as_json_has_the_same_and_every_schema(folder: Path):
         ("order", "tools.order"),
         ("refund", "tools.refund"),
     ]
+    assert [(row["effect"], row["policy"][-1]) for row in listing["tools"]] == [
+        ("destroys", "-> allow: no rule matches; the default for client functions is allow"),
+        ("destroys", '-> ask: rule ask "refund": money'),
+    ]
     assert listing["instructions"].strip() == command(folder, "tools").stdout.strip()
 
 
