@@ -22,7 +22,7 @@ from sandbox.limits import LimitName, Limits
 from sandbox.messages import Broken, FromWorker, Ready, Reply, Start, Wave
 from sandbox.origin import Exit
 from sandbox.protocol import Connection
-from sandbox.standing import stands
+from sandbox.standing import found, stands
 
 if TYPE_CHECKING:
     from sandbox.origin import Born, Origin
@@ -105,7 +105,7 @@ class Worker:
         """Wait until it is jailed and its realm stands; why it is not, or an empty text."""
         message = await self._step(b"", READY_S)
         if isinstance(message, Ready):
-            self.walls = {**message.walls, **stands(self.pid)}
+            self.walls = found(message.walls, stands(self.pid))
             self.engine_digest = message.digest
             self.memory_at_ready = self.memory()
             self._cpu_at_ready = self._cpu()

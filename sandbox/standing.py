@@ -20,36 +20,54 @@ _ON_LINUX: Final = sys.platform == "linux"
 
 
 def stands(pid: int) -> dict[str, str]:
-    """What the kernel says of a process, for the host, which does not take a worker's word: one read.
+    """What the kernel says of a process, for the host, which does not take a worker's word that a wall stands.
 
     Returns:
-        seccomp, no_new_privs, capabilities, uid -> why it does not stand. Lay it over the worker's own report.
+        seccomp, no_new_privs, capabilities, uid -> why it does not stand. A worker's own reason counts beside it: see
+        `found`.
     """
     if not _ON_LINUX:
         return {wall: elsewhere()[wall] for wall in said_by_kernel("")}
     try:
-        return said_by_kernel(Path(f"/proc/{pid}/status").read_text("utf-8", "replace"))
+        ours, its = (Path(f"/proc/{who}/status").read_text("utf-8", "replace") for who in ("self", pid))
+        return said_by_kernel(its, ours)
     except OSError as error:
         reason = f"/proc/{pid}/status cannot be read: {walls.named(error.errno or 0)}"
         return dict.fromkeys(said_by_kernel(""), reason)
 
 
-def said_by_kernel(status: str) -> dict[str, str]:
-    """Read the text of /proc/<pid>/status: `stands`, without the file. What it does not say, does not stand."""
-    rows = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+def found(report: Mapping[str, str], kernel: Mapping[str, str]) -> dict[str, str]:
+    """A worker's own report with what the kernel says of it: a wall stands where neither has anything against it."""
+    return {**report, **{wall: why or report.get(wall, "not reported") for wall, why in kernel.items()}}
+
+
+def said_by_kernel(status: str, host: str = "") -> dict[str, str]:
+    """Read the text of /proc/<pid>/status: `stands`, without the file. What it does not say, does not stand.
+
+    Args:
+        status: The worker's.
+        host: The host's own. A container's profile is a filter, too: a worker must have one more than its host.
+    """
+    rows, around = (_rows(text) for text in (status, host))
     uids = rows.get("Uid", "not said").split("\t")
     sets = {name: rows.get(name, "not said") for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")}
+    filters, outer = (int(which.get("Seccomp_filters", -1)) for which in (rows, around))  # kernel 5.9; or not said
+    inherited = f"it has no filter but the {outer} of its host" if 0 <= filters <= outer else ""
     return {
-        "seccomp": _said(rows, "Seccomp", "2"),
+        "seccomp": _said(rows, "Seccomp", "2") or inherited,
         "no_new_privs": _said(rows, "NoNewPrivs", "1"),
         "capabilities": ", ".join(f"{name} is {held}" for name, held in sets.items() if held.strip("0")),
         "uid": f"Uid is {' '.join(uids)}" if "0" in uids or len(uids) != 4 else "",
     }
 
 
+def _rows(status: str) -> dict[str, str]:
+    return dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+
+
 def _said(rows: Mapping[str, str], name: str, wanted: str) -> str:
-    found = rows.get(name, "not said")
-    return "" if found == wanted else f"{name} is {found}, not {wanted}"
+    value = rows.get(name, "not said")
+    return "" if value == wanted else f"{name} is {value}, not {wanted}"
 
 
 def required(require: Collection[str] | None = None) -> tuple[str, ...]:

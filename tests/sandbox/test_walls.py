@@ -233,6 +233,36 @@ def test_the_kernels_word_is_read_wall_by_wall(change: dict[str, str], wall: str
     assert {name: text for name, text in found.items() if text} == ({wall: reason} if wall else {})
 
 
+HONEST = {"uid": "1\t1\t1\t1", "none": NO_CAPABILITY, "cap": NO_CAPABILITY, "nnp": "1", "seccomp": "2"}
+
+
+@pytest.mark.parametrize(
+    ("its", "hosts", "reason"),
+    [
+        ("1", "0", ""),
+        ("2", "1", ""),
+        ("1", "1", "it has no filter but the 1 of its host"),
+        ("0", "0", "it has no filter but the 0 of its host"),
+        (None, "1", ""),  # a kernel that does not count them
+    ],
+)
+def test_the_filter_of_a_container_is_not_the_workers(its: str | None, hosts: str, reason: str) -> None:
+    status = STATUS.format(**HONEST) + (f"Seccomp_filters:\t{its}\n" if its else "")
+    assert standing.said_by_kernel(status, f"Seccomp_filters:\t{hosts}\n")["seccomp"] == reason
+
+
+def test_a_wall_stands_where_neither_worker_nor_kernel_has_anything_against_it() -> None:
+    report = {"seccomp": "ENOSYS (seccomp)", "uid": "", "landlock": "", "no_new_privs": ""}
+    kernel = {"seccomp": "", "uid": "Uid is 0 0 0 0", "no_new_privs": "", "capabilities": ""}
+    assert standing.found(report, kernel) == {
+        "seccomp": "ENOSYS (seccomp)",
+        "uid": "Uid is 0 0 0 0",
+        "landlock": "",
+        "no_new_privs": "",
+        "capabilities": "not reported",
+    }
+
+
 def test_what_the_kernel_does_not_say_does_not_stand() -> None:
     assert standing.said_by_kernel("") == {
         "seccomp": "Seccomp is not said, not 2",
