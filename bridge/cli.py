@@ -32,6 +32,7 @@ from bridge.working import (
     DenyOption,
     Ended,
     JsonOption,
+    LogOption,
     McpOption,
     NoApproverOption,
     StoreOption,
@@ -122,6 +123,7 @@ def run(
     count_tokens: Annotated[
         bool, typer.Option("--tokens", help="Count the context in tokens, too: takes half a second more.")
     ] = False,
+    log_file: LogOption = None,
 ) -> int:
     """Run a program: 0 completed, 1 failed, 2 usage or configuration, 3 paused."""
     rules = working.rules(allow, ask, deny)
@@ -132,7 +134,7 @@ def run(
     kept = not no_store and (place.chosen or reuse is not None)
     if kept and reuse is not None and not place.exists:
         raise ConfigurationError(f"--reuse {reuse}: there is no store {place.shown} ({place.by})")
-    settings = dataclasses.replace(settings, store=place.url if kept else None)
+    settings = dataclasses.replace(settings, store=place.url if kept else None, logbook=working.logbook(log_file))
     program, values = _program(file), _inputs(given or [], inputs)
     if count_tokens:
         from bridge import tokens
@@ -286,6 +288,7 @@ async def _tools(settings: config.Configuration) -> dict[str, Any]:
         return {
             "instructions": text,
             "tools": rows,
+            "down": dict(catalog.down()),
             "warnings": [*settings.warnings, *config.remarks(catalog, settings)],
             "bytes": {
                 "instructions": len(text.encode("utf-8", "replace")),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bridge.elicitation import Elicit
     from bridge.events import Event
     from bridge.executor import Executor
+    from bridge.logbook import Logbook
     from bridge.mcp import Server
     from bridge.sections import Problems
 
@@ -52,7 +53,7 @@ class Configuration:
         sandbox: Keyword arguments of `Sandbox`, without `limits`.
         store: Where runs are kept; None: nowhere.
         lock: The lock file whose definitions alone are offered (`bridge.lock`); None: there is none.
-        approver_key: As for `Executor`. No file says it: the command does.
+        approver_key, logbook: As for `Executor`. No file says them: the command does.
         warnings: What was read and not used, a line each.
     """
 
@@ -64,6 +65,7 @@ class Configuration:
     store: str | None = None
     lock: Path | None = None
     approver_key: str | None = None
+    logbook: Logbook | None = None
     warnings: tuple[str, ...] = ()
 
     @asynccontextmanager
@@ -87,6 +89,7 @@ class Configuration:
             elicit=elicit,
             sandbox=sandbox,
             on_event=on_event,
+            logbook=self.logbook,
             store=self.store,
             lock=self.lock,
             approver_key=self.approver_key,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from bridge.elicitation import Elicit
     from bridge.events import Event
+    from bridge.logbook import Logbook
     from bridge.mcp import Server
     from bridge.results import Result
 
@@ -48,6 +49,7 @@ class Executor:
         limits: Bounds of every run; a run may lower them.
         sandbox: An open `Sandbox` to share, or None for one of its own.
         on_event: Called with every event of every run, in the loop's thread; must not block.
+        logbook: Where every run is written as lines of JSON when it pauses and when it ends, secrets left out.
         store: Where runs are kept: `sqlite:///runs.db`, `postgresql://...` or `memory`. None: a run ends with its
             process, unless it is dumped.
         key: Authenticates states where there is no store; of several the first signs and all are accepted.
@@ -74,6 +76,7 @@ class Executor:
         limits: Limits | None = None,
         sandbox: Sandbox | None = None,
         on_event: Callable[[Event], None] | None = None,
+        logbook: Logbook | None = None,
         store: str | None = None,
         key: bytes | str | Sequence[bytes | str] | None = None,
         audience: str = "sandbridge",
@@ -102,6 +105,7 @@ class Executor:
             approver=approver,
             on_event=on_event,
             hibernate_after_s=hibernate_after_s,
+            logbook=logbook,
         )
         self._tasks: TaskGroup | None = None
         self._open = False

@@ -37,6 +37,8 @@ from sandbox import Call, Limits, Notice, Sandbox
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from bridge.logbook import Logbook
+
 KEPT_RUNS: Final = 100  # finished runs whose whole result `fetch` still has, and whose calls may be used again
 KEPT_BYTES: Final = 64 << 20  # of their values and replies together
 
@@ -76,6 +78,7 @@ class Roster:
         approver: Approver | None,
         on_event: Callable[[events.Event], None] | None,
         hibernate_after_s: float,
+        logbook: Logbook | None = None,
     ) -> None:
         self.tasks: TaskGroup | None = None
         self.runs: dict[str, Run] = {}
@@ -86,6 +89,7 @@ class Roster:
         self._grants = grants
         self._approver = approver
         self._on_event = on_event
+        self._logbook = logbook
         self._hibernate_after_s = hibernate_after_s
         self._kept: OrderedDict[str, Run] = OrderedDict()
         self._kept_bytes = 0
@@ -256,13 +260,17 @@ class Roster:
             trace=trace(state),
         )
 
+        write = self._logbook.follow(records) if self._logbook is not None else None
+
         def tell(record: Record) -> None:
             if listener is not None:
                 events.tell(listener, record, state)
             if around.trace is not None:
                 around.trace.take(record)
+            if write is not None:
+                write(record)
 
-        told = listener is not None or around.trace is not None
+        told = listener is not None or around.trace is not None or write is not None
         kept = Journal(records, sink, tell if told else None)
         run = self.runs[state.id] = Run(state, kept, around, reuse=reuse, paused=paused, ask_again=ask_again)
         return run

@@ -7,6 +7,7 @@ start, 3 paused, 128 + the signal that ended it (Ctrl-C: 130).
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
@@ -15,11 +16,13 @@ import anyio
 import typer
 
 from bridge import config
+from bridge.errors import ConfigurationError
 from bridge.screen import COMPLETED, FAILED, PAUSED, USAGE
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
 
+    from bridge.logbook import Logbook
     from bridge.policy import Kind
 
 _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
@@ -40,6 +43,9 @@ AllowOption = Annotated[list[str] | None, typer.Option("--allow", metavar="PATTE
 AskOption = Annotated[list[str] | None, typer.Option("--ask", metavar="PATTERN", help="Tools to ask about.")]
 DenyOption = Annotated[
     list[str] | None, typer.Option("--deny", metavar="PATTERN", help="Tools to deny; the strictest wins.")
+]
+LogOption = Annotated[
+    str | None, typer.Option("--log", metavar="FILE|-", help="Append the run as JSON lines; - writes to stderr.")
 ]
 NoApproverOption = Annotated[bool, typer.Option("--no-approver", help="Pause on what is to be asked, never ask.")]
 StoreOption = Annotated[
@@ -66,6 +72,25 @@ def rules(allow: list[str] | None, ask: list[str] | None, deny: list[str] | None
     """The rules of the command line."""
     given: dict[Kind, list[str] | None] = {"allow": allow, "ask": ask, "deny": deny}
     return [(kind, pattern) for kind, patterns in given.items() for pattern in patterns or ()]
+
+
+def logbook(file: str | None) -> Logbook | None:
+    """What `--log` names; None where nothing is to be written.
+
+    Raises:
+        ConfigurationError: It cannot be written.
+    """
+    if file is None:
+        return None
+    from bridge.logbook import Logbook
+
+    if file == "-":
+        return Logbook.lines(sys.stderr)
+    try:
+        Path(file).open("ab").close()
+    except OSError as error:
+        raise ConfigurationError(f"--log {file} cannot be written: {error.strerror}") from None
+    return Logbook.lines(file)
 
 
 def no_json(name: str) -> NoReturn:
