@@ -53,8 +53,11 @@ def standing(row: RunRow, now: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time for people, UTC."""
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    """A time for people, UTC; a number where it is none of our calendar's, as a journal of others may say."""
+    try:
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:g} s since 1970"
 
 
 # ---- one run --------------------------------------------------------------------------------------------------------

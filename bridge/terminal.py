@@ -13,6 +13,7 @@ import re
 import select
 import sys
 import threading
+import unicodedata
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
 SHOWN_CHARACTERS: Final = 4_000  # about a screen and a half: what a person reads before the first key
+_LOOKALIKE: Final = frozenset("ARMENIAN CHEROKEE COPTIC CYRILLIC FULLWIDTH GREEK LISU MATHEMATICAL".split())
 SHOWN_BEFORE: Final = 10  # lines of what the run did before
 _turn: lowlevel.RunVar[anyio.Lock] = lowlevel.RunVar("bridge.terminal")
 _POLL_S: Final = 0.1  # how long a cancelled question keeps its thread
@@ -45,6 +47,8 @@ def describe(group: Sequence[ApprovalRequest]) -> list[str]:
     """What a person needs to decide on a group: escaped lines. Of `before` the end is shown and the rest counted."""
     first, many = group[0], len(group) > 1
     lines = [f"{len(group)} calls of {escape(first.tool)}" if many else f"call of {escape(first.tool)}"]
+    if strange := lookalikes(first.tool):
+        lines.append(f"WARNING: this name has letters that look like others: {strange}")
     if first.definition_changed:
         lines.append("WARNING: the definition or the server of this tool changed since an earlier approval")
         if first.changes:
@@ -74,6 +78,21 @@ def describe(group: Sequence[ApprovalRequest]) -> list[str]:
         for number, (request, own) in enumerate(zip(group, differing, strict=True), 1)
     ]
     return lines
+
+
+def lookalikes(name: str) -> str:
+    r"""A name with its unusual letters written out, if it has some that read as ASCII; else an empty text.
+
+    `p\u{430}y`, with a Cyrillic letter, reads as `pay` and is another name.
+    """
+    strange = any(not character.isascii() and _reads_as_ascii(character) for character in name)
+    return "".join(c if c.isascii() else f"\\u{{{ord(c):x}}}" for c in name) if strange else ""
+
+
+def _reads_as_ascii(character: str) -> bool:
+    script = unicodedata.name(character, "").split(" ")[0]
+    bare = unicodedata.normalize("NFKD", character)[0]  # an accent leaves an ASCII letter
+    return script in _LOOKALIKE or (script == "LATIN" and not bare.isascii())
 
 
 def shortened(lines: Sequence[str], characters: int = SHOWN_CHARACTERS) -> tuple[list[str], int]:
