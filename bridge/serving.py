@@ -12,7 +12,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bridge.policy import Kind
 
 _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM]
+GRACE_S: Final = 1  # for requests that are being answered when a signal comes; then they are cancelled
 
 
 def serve(
@@ -105,12 +107,12 @@ def serve(
         options["embed"] = minilm()
     gateway = Gateway(**options)
     if place is None:
-        return _work(settings, gateway, told, lambda: _stdio(gateway))
+        return _work(settings, gateway, told, lambda stop: _stdio(gateway, stop))
     listening = _bound(*place)
     try:
         app = _http_app(gateway, place[0], token_file, allow_host or [])
         told.say(f"sandbridge: serving http://{_shown(listening)}/mcp")
-        return _work(settings, gateway, told, lambda: _http(app, listening))
+        return _work(settings, gateway, told, lambda stop: _http(app, listening, stop))
     finally:
         listening.close()
 
@@ -143,9 +145,15 @@ def _elsewhere(store: str | None, config_file: Path | None, no_store: bool, sign
 
 
 def _work(
-    settings: config.Configuration, gateway: Gateway, told: screen.Screen, transport: Callable[[], Awaitable[None]]
+    settings: config.Configuration,
+    gateway: Gateway,
+    told: screen.Screen,
+    transport: Callable[[anyio.Event], Awaitable[None]],
 ) -> int:
     """Open the executor beside the transport, so that a host's handshake waits for no server; the exit status.
+
+    Args:
+        transport: Returns when its host has gone, or soon after the event was set.
 
     Raises:
         BridgeError, SandboxError: The executor cannot be opened.
@@ -155,7 +163,9 @@ def _work(
 
     from bridge.gateway.questions import elicit
 
-    async def own(over: anyio.CancelScope) -> None:
+    stop = anyio.Event()
+
+    async def own() -> None:
         try:
             async with settings.executor(elicit=elicit) as executor:
                 told.warn(config.remarks(executor.catalog, settings))
@@ -164,19 +174,21 @@ def _work(
         except (BridgeError, SandboxError) as error:
             failed.append(error)
             gateway.failed(str(error))
-            over.cancel()
+            stop.set()
 
     async def listen(over: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(*_SIGNALS) as received:
             async for number in received:
                 signals.append(number)
-                over.cancel()
+                if stop.is_set():  # it was told before, and is still there
+                    over.cancel()
+                stop.set()
 
     async def together() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listen, tasks.cancel_scope)
-            tasks.start_soon(own, tasks.cancel_scope)
-            await transport()
+            tasks.start_soon(own)
+            await transport(stop)
             tasks.cancel_scope.cancel()
 
     anyio.run(together)
@@ -185,18 +197,43 @@ def _work(
     return 128 + signals[0] if signals else 0
 
 
-async def _stdio(gateway: Gateway) -> None:
+async def _stdio(gateway: Gateway, stop: anyio.Event) -> None:
     from bridge.gateway.over_stdio import stdio_streams
 
-    async with stdio_streams() as (received, sent):
-        await gateway.server.run(received, sent, gateway.server.create_initialization_options())
+    async with anyio.create_task_group() as tasks:
+
+        async def end() -> None:
+            await stop.wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(end)
+        async with stdio_streams() as (received, sent):
+            await gateway.server.run(received, sent, gateway.server.create_initialization_options())
+        tasks.cancel_scope.cancel()
 
 
-async def _http(app: Any, listening: socket.socket) -> None:
+async def _http(app: Any, listening: socket.socket, stop: anyio.Event) -> None:
     import uvicorn
 
-    options = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=2)
-    await uvicorn.Server(options).serve(sockets=[listening])
+    class Server(uvicorn.Server):
+        """One that leaves signals to who runs it: cancelled, it would log a traceback of its own."""
+
+        @contextmanager
+        def capture_signals(self) -> Generator[None]:
+            yield
+
+    options = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=GRACE_S)
+    server = Server(options)
+
+    async def end() -> None:
+        await stop.wait()
+        server.should_exit = True
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what is cut off now is cut off on purpose
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(end)
+        await server.serve(sockets=[listening])
+        tasks.cancel_scope.cancel()
 
 
 def _http_app(gateway: Gateway, host: str, token_file: Path | None, allowed_hosts: list[str]) -> Any:

@@ -17,6 +17,8 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 
 from bridge.errors import ConfigurationError
+from bridge.gateway import clients
+from bridge.gateway.clients import Share
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 PATH: Final = "/mcp"
 TOKEN_CHARACTERS: Final = 16  # of a token at least
 BODY_BYTES: Final = 4 << 20  # of one request; a program has at most 256 KiB
-SESSIONS: Final = 1_000
+SESSIONS: Final = 1_000  # of all clients
 IDLE_S: Final = 1_800.0
 
 
@@ -100,7 +102,7 @@ def http_app(
         # The SDK wants an issuer; with a resource URL of None it publishes nothing about it.
         settings = AuthSettings.model_validate({"issuer_url": f"http://{NO_ISSUER}", "resource_server_url": None})
         auth = {"auth": settings, "token_verifier": tokens}
-    return gateway.server.streamable_http_app(
+    app = gateway.server.streamable_http_app(
         streamable_http_path=PATH,
         host=host,
         transport_security=security,
@@ -109,6 +111,8 @@ def http_app(
         session_idle_timeout=IDLE_S,
         **auth,
     )
+    app.add_middleware(Share, idle_s=IDLE_S, sessions=clients.SESSIONS if tokens else SESSIONS)
+    return app
 
 
 NO_ISSUER: Final = "localhost"  # tokens come from a file: nobody is sent there

@@ -71,7 +71,9 @@ async def over_stdio(
     revision: str, *arguments: str | Path, cwd: Path, errors: Path, **options: Any
 ) -> AsyncGenerator[Client]:
     program, *rest = command(*arguments)
-    place = StdioServerParameters(command=program, args=rest, cwd=cwd, env={"PYTHONPATH": str(ROOT)})
+    place = StdioServerParameters(
+        command=program, args=rest, cwd=cwd, env={"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(cwd / "state")}
+    )
     with anyio.fail_after(60), errors.open("w") as log:
         async with Client(stdio_client(place, errlog=log), mode=mode(revision), **options) as client:
             assert client.protocol_version == revision
