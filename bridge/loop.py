@@ -7,7 +7,8 @@ How a call is judged is the gate's; when a loop has gone on for long enough, bou
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -186,11 +187,27 @@ class Direct(Part):
 async def begin(executor: Executor, calls: Sequence[ModelCall], parts: Sequence[Part]) -> Step:
     """Start all parts of a step together; returns when each is finished or paused.
 
+    Where one cannot be started, or the caller is cancelled, nothing is left of the others.
+
     Raises:
         SandboxError: V8 or the walls are not there: an operator's fault.
     """
-    await together([partial(part.start, executor) for part in parts])
-    return Step(calls, parts)
+    step = Step(calls, parts)
+    async with given_up_on_error([step]):
+        await together([partial(part.start, executor) for part in parts])
+    return step
+
+
+@asynccontextmanager
+async def given_up_on_error(steps: Sequence[Step]) -> AsyncGenerator[None]:
+    """Cancel steps whose runs nobody can reach any more when the block does not end by itself; it may add some."""
+    try:
+        yield
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            for step in steps:
+                await step.cancel()
+        raise
 
 
 async def load_part(executor: Executor, data: Mapping[str, Any], context: Any = None) -> Part:

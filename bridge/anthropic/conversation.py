@@ -11,12 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import anyio.from_thread
-import anyio.to_thread
-
 from bridge.anthropic import wire
-from bridge.bounds import TURNS, Bounds
+from bridge.bounds import TURNS, Bounds, LoopError
 from bridge.errors import ConfigurationError, StateError, ToolError
+from bridge.threads import in_thread
 
 if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
@@ -56,6 +54,7 @@ class Conversation:
         container: Any = None,
         **params: Any,
     ) -> None:
+        _check(client)
         self.offer = offer
         self.messages: list[Any] = list(messages)
         self.message: Message | None = None
@@ -117,7 +116,11 @@ class Conversation:
         while self.status == "ready":
             if self._bounds.spent:
                 raise self._bounds.exceeded(self)
-            self.message = response = await self._request()
+            try:
+                self.message = response = await self._request()
+            except LoopError as error:  # of a stream that broke off: the request can be sent again
+                error.reply = self
+                raise
             self._bounds.turn()
             self.turns += 1
             self._container = response.container or self._container
@@ -262,25 +265,35 @@ async def request(
 
     given: Any = client.messages  # typed params are the application's: they are passed on as they came
     if not isinstance(given, AsyncMessages):
-        work = partial(_in_thread, given, params, stream=stream, on_event=on_event)
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        return await _in_thread(given, params, stream=stream, on_event=on_event)
     messages: Any = given
     if not stream:
         return await messages.create(**params)
     async with messages.stream(**params) as events:
         async for event in events:
             await _tell(on_event, event)
-        return await events.get_final_message()
+        return _whole(await events.get_final_message())
 
 
-def _in_thread(messages: Any, params: Mapping[str, Any], *, stream: bool, on_event: OnEvent | None) -> Message:
+async def _in_thread(messages: Any, params: Mapping[str, Any], *, stream: bool, on_event: OnEvent | None) -> Message:
     if not stream:
-        return messages.create(**params)
-    with messages.stream(**params) as events:
-        for event in events:
-            if on_event is not None:
-                anyio.from_thread.run(_tell, on_event, event)
-        return events.get_final_message()
+        return await in_thread(partial(messages.create, **params))
+    manager = messages.stream(**params)
+    events = await in_thread(manager.__enter__)  # it sends the request
+    try:
+        pieces, end = iter(events), object()
+        while (event := await in_thread(lambda: next(pieces, end))) is not end:
+            await _tell(on_event, event)
+        return _whole(events.get_final_message())
+    finally:
+        manager.__exit__(None, None, None)
+
+
+def _whole(message: Message) -> Message:
+    """A message that was streamed to its end. Raises `LoopError` for one in the middle of which the stream ended."""
+    if message.stop_reason is None:
+        raise LoopError("the stream ended in the middle of a message: the connection was closed on the way")
+    return message
 
 
 async def _tell(on_event: OnEvent | None, event: Any) -> None:
@@ -288,6 +301,17 @@ async def _tell(on_event: OnEvent | None, event: Any) -> None:
         waits = on_event(event)
         if waits is not None:
             await waits
+
+
+def _check(client: Any) -> None:
+    """Raises `ConfigurationError` where the client cannot send requests, or keeps their responses to itself."""
+    if type(client).__name__.endswith(("WithRawResponse", "WithStreamedResponse")):
+        raise ConfigurationError("a loop reads responses itself: give the client, without .with_raw_response")
+    if not callable(getattr(getattr(client, "messages", None), "create", None)):
+        what = f"a {type(client).__name__}" if not isinstance(client, type) else f"the class {client.__name__}"
+        raise ConfigurationError(
+            f"the client must be an AsyncAnthropic() or Anthropic() of the anthropic package, not {what}"
+        )
 
 
 def _server_tools(tools: Iterable[Any]) -> list[Any]:

@@ -280,6 +280,13 @@ def hosted_call(call: PendingCall, program: str) -> Block:
     }
 
 
+def ended_in(messages: Iterable[Block]) -> set[str]:
+    """Ids of the model's calls whose end is in a conversation."""
+    blocks = [block for message in messages for block in wire.content_of(message)]
+    ended = [block["tool_use_id"] for block in blocks if block["type"] in (_RESULTS, _FOUND)]
+    return {plain_id(each.removeprefix(_SEARCH)) for each in ended}
+
+
 def is_nested(block: Block) -> bool:
     """Whether a program made a call."""
     return wire.caller_of(block).program is not None

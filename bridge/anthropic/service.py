@@ -21,9 +21,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, overload
 
-import anyio.to_thread
 import httpx2
-from anthropic import Anthropic, AsyncAnthropic
+from anthropic import Anthropic, APIError, AsyncAnthropic
 from anthropic.types import Message
 
 from bridge.anthropic import dialect, wire
@@ -33,7 +32,8 @@ from bridge.anthropic.wire import Block
 from bridge.approval import Deny
 from bridge.code_tool import CodeTool
 from bridge.errors import StateError, ToolError
-from bridge.loop import ModelCall, Program, Refused, Step
+from bridge.loop import ModelCall, Program, Refused, Step, given_up_on_error
+from bridge.threads import in_thread
 
 if TYPE_CHECKING:
     from bridge.executor import Executor
@@ -82,7 +82,7 @@ async def _ask_in_thread(client: Anthropic, body: Block, headers: Mapping[str, s
         options = {"headers": dict(headers)}
         return client.post("/v1/messages", body=body, cast_to=Message, options=options).to_dict(mode="json")  # pyright: ignore[reportArgumentType]
 
-    return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
+    return await in_thread(ask)
 
 
 @dataclass
@@ -97,6 +97,7 @@ class _Container:
     told: set[str] = field(default_factory=set[str])  # ids of the model's calls whose end the application has
     calls: dict[str, str] = field(default_factory=dict[str, str])  # id on the wire -> id of the program's call
     beside: set[str] = field(default_factory=set[str])
+    answered: set[str] = field(default_factory=set[str])  # the last that were, on the wire
 
 
 class _Service:
@@ -118,7 +119,7 @@ class _Service:
             yield await self._ask(body, headers)
             return
         turn = _Turn(_given_container(body) or f"container_{secrets.token_hex(12)}")
-        async with aclosing(self._turn(body, headers, turn)) as ends:
+        async with given_up_on_error(turn.begun), aclosing(self._turn(body, headers, turn)) as ends:
             async for reason, expires_at in ends:
                 yield self._message(body, turn, reason, expires_at)
 
@@ -145,7 +146,16 @@ class _Service:
         for _ in range(TURNS):
             so_far = [*body["messages"], *([{"role": "assistant", "content": turn.content}] if turn.content else [])]
             params["messages"] = plain.messages(so_far)
-            response = await self._ask({**params, **({"tool_choice": choice} if choice is not None else {})}, headers)
+            try:
+                asked = params if choice is None else {**params, "tool_choice": choice}
+                response = await self._ask(asked, headers)
+            except APIError:
+                if not turn.begun:
+                    raise  # the request can be sent again
+                break  # what has run is not to be run again: the application goes on from here
+            if container is not None:
+                self._containers.pop(container.id, None)
+                container = None
             choice = None  # a forced tool is for the first request
             turn.count(response)
             stop = wire.Stop(response.get("stop_reason") or "")
@@ -158,6 +168,8 @@ class _Service:
                 return
             yield None, None
             step = await self._programs(code, calls, stop)
+            turn.begun.append(step)
+            await _deny(step)
             waits = self._waiting(turn, code, step, beside, plain)
             if waits is not None:
                 yield "tool_use", waits.expires_at
@@ -180,9 +192,7 @@ class _Service:
         if stop.cut or stop.refused:
             cut = ToolError("limit", f"not carried out: the response was cut off before its end ({stop.reason})")
             return await code.begin(calls, [Refused(call, cut) for call in calls])
-        step = await code.answer(calls)
-        await _deny(step)
-        return step
+        return await code.answer(calls)
 
     def _waiting(
         self, turn: _Turn, code: CodeTool, step: Step, beside: set[str], plain: dialect.Reader
@@ -206,11 +216,15 @@ class _Service:
         container = self._containers.get(given) or await self._from_store(given, body, waiting)
         if container.expires_at <= datetime.now(UTC):
             raise Refusal(_GONE.format(given))
+        container.told = dialect.ended_in(body["messages"])
+        if results.keys() == container.answered:
+            return container  # the request is sent again, since its response did not come
         wanted = {*container.calls, *container.beside}
         if set(results) != wanted:
             missing, odd = sorted(wanted - set(results)), sorted(set(results) - wanted)
             raise Refusal(f"a tool_result is needed for every pending call; missing: {missing}, unknown: {odd}")
         answers = {call_id: dialect.answer_of(results[on_wire]) for on_wire, call_id in container.calls.items()}
+        container.answered = wanted
         container.beside = set()  # their results are in the conversation now
         await container.step.resume(answers)
         await _deny(container.step)
@@ -245,7 +259,6 @@ class _Service:
                 container.told.add(answered.id)
                 turn.content.append(container.plain.result(answered))
         if step.status == "finished":
-            self._containers.pop(container.id, None)
             return True
         programs = step.programs
         turn.content += [dialect.hosted_call(call, programs[call.run_id]) for call in step.pending]
@@ -280,6 +293,7 @@ class _Turn:
         self.id = f"msg_{secrets.token_hex(12)}"
         self.model = ""
         self.content: list[Block] = []
+        self.begun: list[Step] = []
         self.stop_sequence: str | None = None
         self.usage: Block = {"input_tokens": 0, "output_tokens": 0}
 
@@ -300,7 +314,8 @@ async def _deny(step: Step) -> None:
 
 def _soonest(step: Step) -> datetime:
     """When the first of the calls that are waited for expires."""
-    return datetime.fromtimestamp(min(call.expires_at for call in step.pending), UTC)
+    soonest = min((call.expires_at for call in step.pending), default=None)
+    return datetime.now(UTC) + timedelta(days=1) if soonest is None else datetime.fromtimestamp(soonest, UTC)
 
 
 def _given_container(body: Block) -> str | None:

@@ -42,6 +42,8 @@ def refuses_raw_text(error: Exception) -> bool:
 def check(client: Any, api: str) -> None:
     """Raises `ConfigurationError` where the client cannot send such requests."""
     place: Any = client
+    if type(client).__name__.endswith(("WithRawResponse", "WithStreamedResponse")):
+        raise ConfigurationError("a loop reads responses itself: give the client, without .with_raw_response")
     for name in {"responses": ("responses", "create"), "chat": ("chat", "completions", "create")}[api]:
         place = getattr(place, name, None)
     if not callable(place):

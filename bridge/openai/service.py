@@ -21,11 +21,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import httpx2
-from openai import AsyncOpenAI, OpenAI
+from openai import APIError, AsyncOpenAI, OpenAI
 
-from bridge.code_tool import CodeTool, ModelCall, Step
+from bridge.code_tool import CodeTool, LoopError, ModelCall, Step
 from bridge.errors import StateError, ToolError
-from bridge.loop import Program, Refused
+from bridge.loop import Program, Refused, given_up_on_error
 from bridge.openai import client as clients
 from bridge.openai import definitions, dialect
 from bridge.openai.definitions import Api
@@ -144,6 +144,13 @@ class _Service:
         return bool(items) and items[-1].get("call_id") in waiting.beside
 
     async def _turn(self, body: Item, waiting: Waiting | None) -> AsyncGenerator[Item]:
+        """The events of one response; what it began is given up when the application does not wait for its end."""
+        begun: list[Step] = []
+        async with given_up_on_error(begun), aclosing(self._events(body, waiting, begun)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(self, body: Item, waiting: Waiting | None, begun: list[Step]) -> AsyncGenerator[Item]:
         items, tools = listed(body.get("input")), listed(body["tools"])
         chained = body.get("previous_response_id") is not None or body.get("conversation") is not None
         offer = self._request_tools(tools) if waiting is None else waiting.offer
@@ -167,7 +174,6 @@ class _Service:
             if not waiting.ended:
                 yield self._pause(out, waiting)
                 return
-            self._forget(waiting)
             previous, new = waiting.response["id"], [*waiting.outputs(), *dialect.plain_items(said, code_tool, search)]
         params: Item = {name: part for name, part in body.items() if name not in (*_NOT_PASSED_ON, "stream")}
         params["tools"] = dialect.for_model(tools, own, searches=not isinstance(self._model, Chat))
@@ -177,15 +183,31 @@ class _Service:
             if chained and body.get("conversation") is None:
                 params["previous_response_id"] = previous
             response: Item = {}
+            before, ran, given = waiting, bool(begun), len(out.items)
             asked = params if choice is None else params | {"tool_choice": choice}
-            async with aclosing(self._model.ask(asked, stream=bool(body.get("stream")))) as events:
-                async for event in events:
-                    response = event["response"] if event["type"] in END else response
-                    for shown in out.passed_on(event):
-                        yield shown
+            try:
+                async with aclosing(self._model.ask(asked, stream=bool(body.get("stream")))) as events:
+                    async for event in events:
+                        response = event["response"] if event["type"] in END else response
+                        for shown in out.passed_on(event):
+                            yield shown
+            except BaseException as error:
+                if before is None:
+                    raise
+                if not ran or not isinstance(error, (APIError, LoopError)):
+                    before.told = False  # the request can be sent again
+                    raise
+                del out.items[given:]
+                begun.clear()
+                yield self._pause(out, before)  # what has run is not to be run again: an empty continuation goes on
+                return
+            if before is not None:
+                self._forget(before)
             choice, previous = None, response["id"]
             waiting = await self._programs(code, offer, response, code_tool)
-            if waiting is None:
+            if waiting is not None:
+                begun.append(waiting.step)
+            else:
                 self._remember(out.id, previous)
                 yield out.end(response, previous)
                 return
@@ -195,6 +217,7 @@ class _Service:
                 break
             new = waiting.outputs()
         assert waiting is not None
+        begun.clear()  # the application knows how to go on
         yield self._pause(out, waiting)  # where nothing waits, an empty continuation goes on
 
     def _request_tools(self, tools: list[Item]) -> RequestTools:
@@ -270,11 +293,17 @@ class _Responses:
             yield {"type": f"response.{made.get('status') or 'completed'}", "response": made}
             return
         done: list[Item] = []
+        ended = False
         async with aclosing(clients.events(self._client, self._client.responses.create, request)) as arriving:
             async for each in arriving:
                 event: Item = each.to_dict(mode="json")
+                if event["type"] == "error":
+                    raise LoopError(f"the vendor ended the stream: {event.get('code')}: {event.get('message')}")
                 if event["type"] == "response.output_item.done":
                     done.append(event["item"])
                 elif event["type"] in END and not event["response"].get("output"):
                     event["response"]["output"] = done  # some servers leave the items out of the last event
+                ended = ended or event["type"] in END
                 yield event
+        if not ended:
+            raise LoopError("the stream ended without a response: the connection was closed on the way")

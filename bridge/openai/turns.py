@@ -184,7 +184,11 @@ class Conversation:
         while self.status == "ready":
             if self._bounds.spent:
                 raise self._bounds.exceeded(self)
-            self.response = response = await self._send()
+            try:
+                self.response = response = await self._send()
+            except LoopError as error:  # of a stream that broke off: the request can be sent again
+                error.reply = self
+                raise
             self._bounds.turn()
             self.turns += 1
             if self._bounds.spent and self._has_calls(response):

@@ -137,6 +137,7 @@ class Waiting:
         if answers:
             await self.step.resume(answers)
         self.ready += beside
+        self.listed |= self.beside & seen  # given again with a request that is sent again, they are nothing new
         self.beside -= {str(item.get("call_id") or item.get("approval_request_id")) for item in beside}
         return said
 
