@@ -235,6 +235,8 @@ const settled = (v) => { // a returned function of no arguments is called, once
   try {
     const parameters = getOwnPropertyDescriptor(v, 'length');
     if (parameters !== undefined && parameters.value !== 0) { conclude(v); return; }
+    const prototype = getOwnPropertyDescriptor(v, 'prototype');
+    if (prototype !== undefined && prototype.writable === false) { conclude(v); return; } // a class: it cannot be called
     made = apply(v, undefined, []);
   } catch (e) { fail(e); return; }
   follow(made, conclude);
