@@ -257,7 +257,7 @@ class Roster:
             over=self._over,
             keeper=self._keeper,
             hibernate_after_s=self._hibernate_after_s,
-            trace=trace(state),
+            trace=trace(state, self._sandbox),
         )
 
         write = self._logbook.follow(records) if self._logbook is not None else None

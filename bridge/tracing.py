@@ -7,20 +7,26 @@ and costs nothing. The names are those of the semantic conventions (`gen_ai.*`, 
     execute_tool run_program      the run; the application's current span is its parent
     ├── approval shop/refund      from asking to the verdict
     └── execute_tool shop/refund  from sending to the reply; current while the tool runs: what it does nests here
+
+Counters: `sandbridge.programs` by status and limit, `sandbridge.calls` by tool and outcome, `sandbridge.denials` by
+tool and who denied, `sandbridge.kills` by limit. Histograms: `sandbridge.program.duration` and `.cpu_time`. Gauges over
+all sandboxes of the process: `sandbridge.spares`, `sandbridge.workers`, `sandbridge.queue`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
+from weakref import WeakSet
 
 from bridge.calls import CallState
 from bridge.journal import CameBack, Decided, Ended, Judged, Record, Rested, Sent
 from bridge.state import RunState
+from sandbox import Sandbox
 
 _PROGRAM: Final = "run_program"
 _WELL: Final = frozenset(("completed", "answered"))
@@ -101,7 +107,10 @@ class Trace:
 
     def _came_back(self, record: CameBack) -> None:
         call = self._state.calls[record.call]
-        _meters().calls.add(1, {"gen_ai.tool.name": call.tool, "sandbridge.outcome": record.outcome})
+        meters, named = _meters(), {"gen_ai.tool.name": call.tool}
+        meters.calls.add(1, {**named, "sandbridge.outcome": record.outcome})
+        if record.outcome == "denied":
+            meters.denials.add(1, {**named, "sandbridge.denied_by": "person" if call.verdict else "policy"})
         self._end(self._asked, record.call, record.at, {"sandbridge.approval.verdict": record.outcome})
         failed = record.outcome not in _WELL
         attributes: dict[str, Any] = {"sandbridge.outcome": record.outcome}
@@ -114,6 +123,8 @@ class Trace:
         told = {"sandbridge.status": record.status, **({"sandbridge.limit": limit} if limit else {})}
         meters = _meters()
         meters.programs.add(1, told)
+        if limit:
+            meters.kills.add(1, {"sandbridge.limit": limit})
         meters.duration.record(record.wall_s, told)
         meters.cpu.record(record.cpu_s, told)
         self._run.set_attributes({**told, "sandbridge.calls": len(self._state.calls)})
@@ -140,8 +151,22 @@ class _Meters:
         meter: Any = import_module("opentelemetry.metrics").get_meter("sandbridge")
         self.programs = meter.create_counter("sandbridge.programs", "{program}", "Programs by status and limit")
         self.calls = meter.create_counter("sandbridge.calls", "{call}", "Calls by tool and outcome")
+        self.denials = meter.create_counter("sandbridge.denials", "{call}", "Denied calls, by policy or a person")
+        self.kills = meter.create_counter("sandbridge.kills", "{program}", "Programs that a limit ended, by limit")
         self.duration = meter.create_histogram("sandbridge.program.duration", "s", "Time that counts against wall_s")
         self.cpu = meter.create_histogram("sandbridge.program.cpu_time", "s", "CPU time of workers")
+        self.sandboxes: WeakSet[Sandbox] = WeakSet()
+        observation: Any = import_module("opentelemetry.metrics").Observation
+
+        def watched(what: str) -> Callable[[Any], list[Any]]:
+            return lambda _: [observation(sum(getattr(each.occupancy, what) for each in tuple(self.sandboxes)))]
+
+        for name, what, unit, about in (
+            ("spares", "spares", "{worker}", "Workers that are ready for a program"),
+            ("workers", "workers", "{worker}", "Workers that are alive"),
+            ("queue", "queued", "{program}", "Programs that wait for a worker, or for their turn to compute"),
+        ):
+            meter.create_observable_gauge(f"sandbridge.{name}", [watched(what)], unit, about)
 
 
 @cache
@@ -149,9 +174,16 @@ def _meters() -> _Meters:
     return _Meters()
 
 
-def trace(state: RunState) -> Trace | None:
-    """The trace of a run that is about to be driven; None where the application has no OpenTelemetry."""
-    return Trace(state) if "opentelemetry.trace" in sys.modules else None
+def trace(state: RunState, sandbox: Sandbox) -> Trace | None:
+    """The trace of a run that is about to be driven; None where the application has no OpenTelemetry.
+
+    Args:
+        sandbox: Observed from now on, as long as it lives.
+    """
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    _meters().sandboxes.add(sandbox)
+    return Trace(state)
 
 
 def _ns(at: float | None) -> int | None:

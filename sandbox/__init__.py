@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         ToolName,
         Wave,
     )
-    from sandbox.pool import Sandbox
+    from sandbox.pool import Occupancy, Sandbox
     from sandbox.process import Death, Worker
     from sandbox.standing import required as required_walls
 
@@ -53,7 +53,7 @@ _HOME = {  # module -> the public names that it holds
     "limits": "LimitName Limits Usage",
     "messages": "Call FailureCode Fired Image Log Notice Rejected "
     "Reply Resolved Returned Start Threw Timer ToolName Wave",
-    "pool": "Sandbox",
+    "pool": "Occupancy Sandbox",
     "process": "Death Worker",
 }
 _OTHERWISE = {  # public name -> module and the name that it has there
@@ -69,6 +69,7 @@ _WHERE = {name: (module, name) for module, names in _HOME.items() for name in na
 
 __all__ = [
     "ENGINE_VERSION",
+    "Occupancy",
     "WALLS",
     "Attempt",
     "Call",

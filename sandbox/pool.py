@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final, Self
 
 import anyio
@@ -26,6 +27,23 @@ QUIET_S: Final = 0.001  # spares are made after this much of nothing computing, 
 LONG_S: Final = 0.02  # a step that computes for longer than this is not delayed noticeably by a fork
 WATCH_S: Final = 0.004  # between two looks of the watchdog; a program that ends sooner is never looked at
 WAITING_BYTES: Final = 12 * MiB  # what a waiting worker is counted with when memory bounds their number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occupancy:
+    """How busy a sandbox is at one moment.
+
+    Attributes:
+        spares: Workers that are ready and wait for a program.
+        workers: All that are alive, spares among them.
+        computing: Those that compute.
+        queued: Programs that wait to compute, or for a worker, because `max_workers` or `max_waiting` is reached.
+    """
+
+    spares: int
+    workers: int
+    computing: int
+    queued: int
 
 
 class Sandbox:
@@ -120,6 +138,18 @@ class Sandbox:
 
     async def __aexit__(self, *_: object) -> None:
         await self._shut()
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """How busy it is now; all zero while it is closed."""
+        if self._tasks is None:
+            return Occupancy(spares=0, workers=0, computing=0, queued=0)
+        return Occupancy(
+            spares=len(self._spares),
+            workers=len(self._live),
+            computing=len(self._computing),
+            queued=sum(each.statistics().tasks_waiting for each in (self._slots, self._places)),
+        )
 
     @asynccontextmanager
     async def worker(self) -> AsyncGenerator[Worker]:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -14,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from bridge import Approve, Deny, Executor, Policy, ToolError, ask, tool
+from bridge import Approve, Deny, Executor, Policy, ToolError, ask, deny, tool, tracing
 from sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
@@ -97,21 +99,79 @@ async def test_what_fails_is_marked_with_its_kind(opened: Sandbox) -> None:
     assert "execute_tool pay" not in found
 
 
-async def test_programs_and_calls_are_counted_by_what_came_of_them(opened: Sandbox) -> None:
-    async with Executor([pay], sandbox=opened) as executor:
-        await executor.run(
-            "await tools.pay({ amount: -1 }).catch(() => 0); for (;;) {}", limits=executor.limits.__class__(cpu_s=0.2)
-        )
+def measured() -> dict[str, Any]:
+    """Every point of every metric, by name: its attributes with its value."""
     points: dict[str, Any] = {}
     data = READER.get_metrics_data()
     assert data is not None
     for resource in data.resource_metrics:
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
-                points[metric.name] = [dict(point.attributes or {}) for point in metric.data.data_points]
-    assert {"gen_ai.tool.name": "pay", "sandbridge.outcome": "failed"} in points["sandbridge.calls"]
-    assert {"sandbridge.status": "exceeded", "sandbridge.limit": "cpu_s"} in points["sandbridge.programs"]
+                points[metric.name] = [
+                    {**(point.attributes or {}), "value": getattr(point, "value", None)}
+                    for point in metric.data.data_points
+                ]
+    return points
+
+
+def counted(points: dict[str, Any], name: str, **attributes: str) -> int:
+    wanted = {key.replace("__", "."): value for key, value in attributes.items()}
+    return sum(point["value"] for point in points.get(name, ()) if wanted.items() <= point.items())
+
+
+async def test_programs_and_calls_are_counted_by_what_came_of_them(opened: Sandbox) -> None:
+    before = measured() if READER.get_metrics_data() is not None else {}
+    async with Executor([pay], sandbox=opened) as executor:
+        await executor.run(
+            "await tools.pay({ amount: -1 }).catch(() => 0); for (;;) {}", limits=executor.limits.__class__(cpu_s=0.2)
+        )
+    points = measured()
+
+    def more(name: str, **attributes: str) -> int:
+        return counted(points, name, **attributes) - counted(before, name, **attributes)
+
+    assert more("sandbridge.calls", gen_ai__tool__name="pay", sandbridge__outcome="failed") == 1
+    assert more("sandbridge.programs", sandbridge__status="exceeded", sandbridge__limit="cpu_s") == 1
+    assert more("sandbridge.kills", sandbridge__limit="cpu_s") == 1
     assert "sandbridge.program.duration" in points
+
+
+async def test_a_denial_is_counted_by_who_denied(opened: Sandbox) -> None:
+    for policy, who in ((Policy([ask("pay")]), "person"), (Policy([deny("pay")]), "policy")):
+        async with Executor([pay], sandbox=opened, policy=policy, approver=no) as executor:
+            before = measured()
+            await executor.run("await tools.pay({ amount: 1 }).catch(() => 0)")
+            wanted = {"gen_ai__tool__name": "pay", "sandbridge__denied_by": who}
+            after = measured()
+        assert counted(after, "sandbridge.denials", **wanted) - counted(before, "sandbridge.denials", **wanted) == 1
+
+
+async def test_spares_workers_and_the_queue_are_seen_as_they_are_now(anyio_backend: str) -> None:
+    """One program may compute at a time: of three that compute, two wait."""
+    async with Sandbox(max_workers=1, spares=1) as sandbox, Executor([pay], sandbox=sandbox) as executor:
+        await executor.run("return 1")
+        others = {name: sum(getattr(each.occupancy, name) for each in everyone() - {sandbox}) for name in NAMES}
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(executor.run, "for (;;) {}")
+            with anyio.fail_after(20):
+                while sandbox.occupancy.queued < 2:
+                    await anyio.lowlevel.checkpoint()
+            points = measured()
+            seen = {name: points[f"sandbridge.{name.replace('queued', 'queue')}"][0]["value"] for name in NAMES}
+            now = sandbox.occupancy
+            tasks.cancel_scope.cancel()
+    assert (now.computing, now.queued) == (1, 2)
+    assert seen == {name: getattr(now, name) + others[name] for name in NAMES}
+    assert sandbox.occupancy.workers == 0
+
+
+def everyone() -> set[Sandbox]:
+    """All sandboxes that are observed."""
+    return set(tracing._meters().sandboxes)
+
+
+NAMES = ("spares", "workers", "queued")
 
 
 def test_without_an_application_that_traces_nothing_of_opentelemetry_is_imported() -> None:
