@@ -69,7 +69,6 @@ _WHERE = {name: (module, name) for module, names in _HOME.items() for name in na
 
 __all__ = [
     "ENGINE_VERSION",
-    "Occupancy",
     "WALLS",
     "Attempt",
     "Call",
@@ -83,6 +82,7 @@ __all__ = [
     "LocalProtocolError",
     "Log",
     "Notice",
+    "Occupancy",
     "ProtocolError",
     "Rejected",
     "RemoteProtocolError",
