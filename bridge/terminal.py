@@ -92,7 +92,8 @@ def lookalikes(name: str) -> str:
 def _reads_as_ascii(character: str) -> bool:
     script = unicodedata.name(character, "").split(" ")[0]
     bare = unicodedata.normalize("NFKD", character)[0]  # an accent leaves an ASCII letter
-    return script in _LOOKALIKE or (script == "LATIN" and not bare.isascii())
+    rare = character > "\u017f" or character == "\u0131"  # beyond the alphabets of Europe; the i without its dot
+    return script in _LOOKALIKE or (script == "LATIN" and rare and not bare.isascii())
 
 
 def shortened(lines: Sequence[str], characters: int = SHOWN_CHARACTERS) -> tuple[list[str], int]:
