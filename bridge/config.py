@@ -111,6 +111,7 @@ class Configuration:
             ConfigurationError: The lock file cannot be used.
         """
         from bridge.lock import admitted, lock_of
+        from bridge.offer import down as down_of
 
         failed: dict[str, str] = {} if down is None else down
         lock = None if unlocked else lock_of(self.lock)
@@ -129,7 +130,8 @@ class Configuration:
                 if not failed or down is not None:
                     tools, left_out = admitted(lock, self.servers)
                     names = [server.name for server in self.servers]
-                    yield Catalog([*self.functions, *tools], names, warnings=left_out)
+                    why = {**down_of(self.servers), **dict.fromkeys(failed, "did not start")}
+                    yield Catalog([*self.functions, *tools], names, warnings=left_out, down=lambda: why)
             finally:
                 with anyio.CancelScope(shield=True):
                     for server in self.servers:

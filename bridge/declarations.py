@@ -6,13 +6,13 @@ line, and kept from ending the comment that they stand in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from bridge.dialect import Document, mapped
 from bridge.names import identifier
 from bridge.notation import first_sentence
-from bridge.text import visible
+from bridge.text import cut, visible
 from bridge.typescript import Names, Writer
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ TOKEN_BYTES: Final = 4  # bytes of a token, as an estimate that needs no tokeniz
 LEAST_BYTES: Final = 24  # of the declaration of a tool, beside its name: what cannot fit is not written to find out
 _HARDLY: Final = 0.05  # of a budget: nothing more is tried for so little
 DESCRIPTION_LENGTH: Final = 200  # characters of a tool's description
+DOWN_LENGTH: Final = 160  # characters of why a server is down
+DOWN_NAMED: Final = 10  # servers that are down, by name; the rest is counted
 SIGNATURE_NODES: Final = 60  # types in a one-line signature: the rest is `unknown`
 
 _HOW: Final = """\
@@ -109,7 +111,17 @@ def instructions(
         parts.append(f"- {are} not declared here.{found}")
         if budget is not None:
             parts[-1] += f" By server: {_rest(programmatic, declared, budget * TOKEN_BYTES)}."
+    parts += [f"- {each}" for each in unavailable(catalog.down())]
     return "\n".join(parts) + "\n\n```ts\n" + declare(declared) + "```\n"
+
+
+def unavailable(down: Mapping[str, str]) -> list[str]:
+    """Servers that are down and why, a sentence each, for a model: it must not take missing tools for all there are."""
+    said = [
+        f"The server {cut(visible(name), 60)} is down (its tools are missing or fail): {cut(visible(why), DOWN_LENGTH)}"
+        for name, why in [*down.items()][:DOWN_NAMED]
+    ]
+    return said + ([f"{len(down) - DOWN_NAMED:,} more servers are down"] if len(down) > DOWN_NAMED else [])
 
 
 def within(entries: Iterable[Entry], budget: int) -> list[Entry]:

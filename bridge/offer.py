@@ -91,7 +91,8 @@ class Offer:
                         self._left_out[given.name] = left_out
                     else:
                         tools.append(given)
-                self._catalog = Catalog(tools, [server.name for server in self.servers], warnings=unlocked)
+                names = [server.name for server in self.servers]
+                self._catalog = Catalog(tools, names, warnings=unlocked, down=lambda: down(self.servers))
             self._gate, self._versions = Gate(self._catalog, self.policy, self.grants), versions
         return self._gate
 
@@ -137,6 +138,11 @@ class Offer:
             found += self._left_out.get(server.name, [])
         unmatched = self.policy.unmatched(entry.name for entry in catalog.entries)
         return found + [f"a rule matches no tool: {pattern}" for pattern in unmatched]
+
+
+def down(servers: Iterable[Server]) -> dict[str, str]:
+    """Those of some servers that are down, and why, in words that a model may read."""
+    return {server.name: why for server in servers if (why := server.down) is not None}
 
 
 def is_server(tool: Tool | Server | Callable[..., Any]) -> TypeIs[Server]:

@@ -43,6 +43,10 @@ FUSION: Final = 10  # reciprocal rank fusion: how little the very first places c
 MEANT: Final = 20  # places of the ranking by meaning that count at all
 
 
+MOST_SEEN: Final = 10_000  # tools whose words are kept; some 2 KB each
+_SEEN: Final[dict[tuple[str, str | None, str], Columns]] = {}
+
+
 class Columns(NamedTuple):
     """What a tool is found by. Each field is one column of the index."""
 
@@ -82,7 +86,7 @@ class Index:
         self.entries: tuple[Entry, ...] = tuple(entries)
         self.warnings: list[str] = []
         self._embed = embed
-        rows = [columns(entry) for entry in self.entries]
+        rows = [_columns(entry) for entry in self.entries]
         self._names = Names(self.entries)
         self._spread: Counter[str] = Counter()  # stem -> tools that have it anywhere
         self._in_name: defaultdict[str, set[int]] = defaultdict(set)  # stem -> tools that have it in their own name
@@ -198,6 +202,17 @@ def columns(entry: Entry) -> Columns:
         _joined([tool.description[:TEXT_CHARACTERS]]),
         " ".join(_joined(details).split(" ")[:DETAIL_WORDS]),
     )
+
+
+def _columns(entry: Entry) -> Columns:
+    """The same, of a definition that was seen before as it was: a server that changes one tool changes no others."""
+    key = (entry.tool.digest, entry.tool.server, entry.path[-1])
+    known = _SEEN.get(key)
+    if known is None:
+        if len(_SEEN) >= MOST_SEEN:
+            _SEEN.clear()
+        known = _SEEN[key] = columns(entry)
+    return known
 
 
 def _names(schema: Any) -> tuple[list[str], list[str]]:

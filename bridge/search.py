@@ -9,11 +9,13 @@ starts with has all tools, declared or not.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from weakref import WeakKeyDictionary
 
-from bridge.declarations import BUDGET, DESCRIPTION_LENGTH, counted, declare, instructions, signature
+from bridge.declarations import BUDGET, DESCRIPTION_LENGTH, counted, declare, instructions, signature, unavailable
 from bridge.errors import ToolError
+from bridge.names import identifier
 from bridge.notation import first_sentence
 from bridge.ranking import QUERY_CHARACTERS, Embed, Index
 from bridge.text import shown, visible
@@ -34,6 +36,8 @@ LIMIT: Final = 5  # tools that a search gives unless it asks for more; vendors' 
 MOST: Final = 50  # that it may ask for
 TEXT_BYTES: Final = 16 << 10  # of declarations in one answer; the largest single tools have about 12 KB of schema
 OVERVIEW_BYTES: Final = 1_000  # of servers with their counts
+
+_INDEXES: Final[WeakKeyDictionary[Catalog, dict[Any, Index]]] = WeakKeyDictionary()
 
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -112,7 +116,7 @@ class Session:
         self._budget = budget
         self._limits = limits
         self._caller: Caller = caller
-        self._only = None if entries is None else {entry.name for entry in entries}
+        self._only = None if entries is None else frozenset(entry.name for entry in entries)
         self._tool = tool
         self._embed = embed
         self._found: dict[str, Entry] = {}
@@ -120,12 +124,11 @@ class Session:
         self._take(catalog)
 
     def __repr__(self) -> str:
-        return f"<Session with {len(self._found)} of {len(self.index.entries)} tools found>"
+        return f"<Session with {len(self._found)} of {len(self.catalog.entries)} tools found>"
 
     def _take(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.index = Index(filter(self._searched, catalog.entries), embed=self._embed)
-        self._instructions = instructions(catalog, self._limits, budget=self._budget, search=self._tool)
+        self._instructions: str | None = None
 
     def _searched(self, entry: Entry) -> bool:
         return self._caller in entry.tool.callers if self._only is None else entry.name in self._only
@@ -133,7 +136,18 @@ class Session:
     @property
     def instructions(self) -> str:
         """How to write a program, and what is declared at once. The same until `update`, whatever was found."""
+        if self._instructions is None:
+            self._instructions = instructions(self.catalog, self._limits, budget=self._budget, search=self._tool)
         return self._instructions
+
+    @property
+    def index(self) -> Index:
+        """The tools that are searched. Made at the first search of a catalog, and shared by all its conversations."""
+        made = _INDEXES.setdefault(self.catalog, {})
+        key = (self._caller, self._only, self._embed)
+        if key not in made:
+            made[key] = Index(filter(self._searched, self.catalog.entries), embed=self._embed)
+        return made[key]
 
     @property
     def found(self) -> tuple[Entry, ...]:
@@ -161,6 +175,11 @@ class Session:
             ToolError: `invalid_arguments`; the text is for the model.
         """
         _check(query, detail, server, limit)
+        found = self._search(query, detail, server, limit)
+        aside = "".join(f"{each}.\n" for each in unavailable(self.catalog.down()))
+        return replace(found, text=found.text + aside) if aside else found
+
+    def _search(self, query: str, detail: Detail, server: str | None, limit: int) -> Found:
         place = None if server is None else self._server(server)
         asked = bool(words(query[:QUERY_CHARACTERS]))
         ranked = list(self.index.entries) if not asked and not query.strip() else self.index.search(query)
@@ -242,6 +261,8 @@ class Session:
             return names[name]
         if name in names.values():
             return name
+        if name in self.catalog.down():
+            return identifier(name)
         near = difflib.get_close_matches(name[:100], [*names.values()], 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         there = counted((e for e in self.index.entries if e.tool.server is not None), OVERVIEW_BYTES) or "none"

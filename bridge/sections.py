@@ -93,6 +93,7 @@ class Rule(Section):
     tool: str
     decision: Literal["allow", "ask", "deny"]
     when: Annotated[Any, AfterValidator(_conditions)] = None
+    rate: str | None = None
     unless: Annotated[Any, AfterValidator(_exceptions)] = None
     read_only: bool | None = None
     destructive: bool | None = None

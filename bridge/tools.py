@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import math
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -155,7 +156,12 @@ class Tool:
     def digest(self) -> str:
         """SHA-256 of the definition (name, title, description, schemas, annotations) in canonical JSON."""
         definition = [self.name, self.title, self.description, self.input_schema, self.output_schema, self.annotations]
-        return hashlib.sha256(msgspec.json.encode(definition, order="deterministic")).hexdigest()
+        try:
+            text = msgspec.json.encode(definition, order="deterministic")
+        except UnicodeEncodeError:  # a lone surrogate: JSON in ASCII has one too
+            plain_data = [*definition[:-1], msgspec.to_builtins(self.annotations)]
+            text = json.dumps(plain_data, sort_keys=True, separators=(",", ":")).encode("ascii")
+        return hashlib.sha256(text).hexdigest()
 
     @property
     def wraps_result(self) -> bool:
@@ -246,6 +252,7 @@ class Catalog:
         tools: `Tool`s and plain functions (converted as by `tool`).
         servers: Names of configured servers, also those that have no tools (yet): their names are taken.
         warnings: What is to be said of it beside what it finds itself: what was left out before.
+        down: Tells which servers are down just now, and why: name -> words that a model may read.
 
     Raises:
         CatalogError: See above, and whatever `Tool` and `tool` raise.
@@ -257,6 +264,7 @@ class Catalog:
         servers: Iterable[str] = (),
         *,
         warnings: Iterable[str] = (),
+        down: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         warnings = list(warnings)
         kept: dict[str, Tool] = {}
@@ -274,6 +282,7 @@ class Catalog:
         paths = _paths(kept, servers, warnings)
         self.entries: tuple[Entry, ...] = tuple(Entry(kept[name], name, paths[name]) for name in kept)
         self.warnings: tuple[str, ...] = tuple(warnings)
+        self.down = down
         self._by_name = {entry.name: entry for entry in self.entries}
 
     def __repr__(self) -> str:

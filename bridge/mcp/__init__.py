@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bridge.errors import ConfigurationError
+from bridge.mcp.rate import rate_of
 from bridge.mcp.result import Blob
 from bridge.mcp.server import Process, Remote, Server
 from bridge.mcp.text import invisible, secrets_of, shown_command
@@ -103,6 +104,7 @@ def stdio(
     call_s: float | None = None,
     connect_s: float = 30.0,
     max_concurrent: int | None = None,
+    rate: str | None = None,
 ) -> Server:
     """A server that is started as a process and spoken to over its standard streams.
 
@@ -120,11 +122,14 @@ def stdio(
         call_s: Seconds one call may take, in place of `Limits.call_s`.
         connect_s: Seconds for the start, the handshake and the list of tools.
         max_concurrent: Calls at once; more wait their turn, first come first served.
+        rate: Calls that may begin in any second, minute or hour (`5/s`, `100/m`, `1000/h`); more wait their turn.
 
     Raises:
         ConfigurationError: A setting that cannot be used; the text names server and setting.
     """
-    settings = _settings(name, optional, trusted, require_approval, allowed_tools, call_s, connect_s, max_concurrent)
+    settings = _settings(
+        name, optional, trusted, require_approval, allowed_tools, call_s, connect_s, max_concurrent, rate
+    )
     arguments = tuple(args)
     if isinstance(args, str) or not all(isinstance(arg, str) and "\0" not in arg for arg in (command, *arguments)):  # pyright: ignore[reportUnnecessaryIsInstance]  callers without a type checker
         raise ConfigurationError(f"server {name!r}: command and args must be texts, args a list of them")
@@ -164,6 +169,7 @@ def http(
     call_s: float | None = None,
     connect_s: float = 30.0,
     max_concurrent: int | None = None,
+    rate: str | None = None,
 ) -> Server:
     """A server that is reached over Streamable HTTP.
 
@@ -177,7 +183,9 @@ def http(
     Raises:
         ConfigurationError: A setting that cannot be used; the text names server and setting.
     """
-    settings = _settings(name, optional, trusted, require_approval, allowed_tools, call_s, connect_s, max_concurrent)
+    settings = _settings(
+        name, optional, trusted, require_approval, allowed_tools, call_s, connect_s, max_concurrent, rate
+    )
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(
@@ -221,6 +229,7 @@ def _settings(
     call_s: float | None,
     connect_s: float,
     max_concurrent: int | None,
+    rate: str | None,
 ) -> Settings:
     """The settings that both transports share, checked."""
     who = f"server {name!r}"
@@ -243,6 +252,10 @@ def _settings(
             raise ConfigurationError(f"{who}: {setting} must be positive and finite, not {seconds!r}")
     if max_concurrent is not None and (not isinstance(max_concurrent, int) or max_concurrent < 1):  # pyright: ignore[reportUnnecessaryIsInstance]  callers without a type checker
         raise ConfigurationError(f"{who}: max_concurrent must be at least 1, not {max_concurrent!r}")
+    try:
+        turns = None if rate is None else rate_of(rate)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{who}: rate {error}") from None
     return Settings(
         optional=optional,
         trusted=trusted,
@@ -251,6 +264,7 @@ def _settings(
         call_s=call_s,
         connect_s=connect_s,
         max_concurrent=max_concurrent,
+        rate=turns,
     )
 
 

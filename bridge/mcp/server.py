@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 
 from bridge.errors import ServerUnavailable, StateError, ToolError
+from bridge.mcp.rate import Rate
 from bridge.mcp.result import Blobs, failure_of, value_of
 from bridge.mcp.text import depth, hidden, last_words, printable, well_formed
 from bridge.mcp.tools import Settings, tools_of
@@ -101,7 +102,13 @@ class Server:
         self._why = "is not open"
         self._owner: Owner | None = None
         self._slots: anyio.Semaphore | None = None
+        self._rate: Rate | None = None
         self._questions: Questions | None = None
+
+    @property
+    def down(self) -> str | None:
+        """Why it is down, in words that a model may read; None where it is up, or has not been opened."""
+        return self._why if self.error else None
 
     def __repr__(self) -> str:
         state = "not open" if self._owner is None else "down" if self.error else f"{len(self.tools)} tools"
@@ -128,6 +135,7 @@ class Server:
 
         limit = self.settings.max_concurrent
         self._slots = anyio.Semaphore(limit) if limit is not None else None
+        self._rate = Rate(*self.settings.rate) if self.settings.rate is not None else None
         self._questions = None
         if elicit is not None:
             from bridge.mcp.questions import Questions
@@ -230,9 +238,9 @@ class Server:
 
     def _handler(self, tool: Tool) -> Handler:
         async def handler(arguments: Any, context: ToolContext) -> Any:
-            if self._slots is None:
-                return await self._call(tool, arguments, context)
-            async with self._slots:  # first come, first served
+            async with self._slots or nullcontext():  # first come, first served
+                if self._rate is not None:
+                    await self._rate.turn(lambda: context.progress(0, None, None))
                 return await self._call(tool, arguments, context)
 
         return handler

@@ -31,6 +31,7 @@ class Settings:
     call_s: float | None = None
     connect_s: float = 30.0
     max_concurrent: int | None = None
+    rate: tuple[int, float] | None = None  # calls, and the seconds in which so many may begin
 
 
 def tools_of(

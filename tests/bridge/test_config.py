@@ -225,7 +225,7 @@ when = { path = "/n", op = "~", value = 1 }
         's.toml, line 1: functions[2]: write "file.py:function" or "package.module:function", not \'tools.py\'',
         (
             "s.toml, line 2: colour: there is no such key. There are: functions, limits, sandbox, policy, servers, "
-            "rules, store"
+            "rules, store, lock"
         ),
         f"s.toml, line 4: limits.cpus_s: there is no such key (did you mean cpu_s?). There are: {LIMITS}",
         's.toml, line 5: limits.cpu_s: must be a number, not "2"',
