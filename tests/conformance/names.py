@@ -48,10 +48,10 @@ def inward(message: Any) -> str | None:
         return params["uri"]
     reference = params.get("ref")
     if method == "completion/complete" and isinstance(reference, dict):
-        if isinstance(reference.get("name"), str):
-            reference["name"] = f"{SERVER}/{reference['name']}"
-        if isinstance(reference.get("uri"), str):
-            reference["uri"] = f"sandbridge://{SERVER}/{reference['uri']}"
+        for key, before in (("name", f"{SERVER}/"), ("uri", f"sandbridge://{SERVER}/")):
+            if isinstance(reference.get(key), str):
+                reference[key] = before + reference[key]
+                return reference[key]
     return None
 
 

@@ -6,7 +6,7 @@ The legs are `alone` (the reference server by itself), `gateway` (it behind `san
 `named` (the same through names.py, which calls the reference server's tools, resources and prompts by the names that
 the gateway gives them) and `client` (client.py against the servers of the suite). A check has passed, or it is
 `failure` or `warning` by the suite's own word, or `missing`: the reference server alone passes it, and here it never
-took place.
+took place. `sometimes` in the list is for what depends on how fast the machine is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -36,6 +36,8 @@ REVISIONS = ("2025-11-25", "2026-07-28")
 SERVER_LEGS = ("alone", "gateway", "named")
 LEGS = (*SERVER_LEGS, "client")
 SCENARIO_S = 60  # a client scenario takes three; machines are loaded
+_DONE = re.compile(r"^Total: \d|OVERALL: ")
+VERDICTS = ("failure", "warning", "missing", "sometimes")
 _STAMP = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
 _SEVERITY = ("INFO", "SKIPPED", "SUCCESS", "WARNING", "FAILURE")
 
@@ -49,7 +51,7 @@ class Finding:
     check: str
     """`scenario:check`."""
     verdict: str
-    """`failure`, `warning` or `missing`."""
+    """`failure`, `warning` or `missing`; in the list also `sometimes`."""
 
     def __str__(self) -> str:
         return f"{self.leg} {self.revision} {self.check} {self.verdict}"
@@ -78,10 +80,8 @@ def expected(text: str) -> dict[Finding, str]:
             reason = f"{reason} {line[1:].strip()}".strip()
         else:
             parts = line.split()
-            if len(parts) != 4 or parts[0] not in LEGS or parts[3] not in ("failure", "warning", "missing"):
-                raise ValueError(
-                    f"expected.txt, line {number}: write LEG REVISION SCENARIO:CHECK VERDICT, not {line!r}"
-                )
+            if len(parts) != 4 or parts[0] not in LEGS or parts[3] not in VERDICTS:
+                raise ValueError(f"expected.txt, line {number}: no LEG REVISION SCENARIO:CHECK VERDICT: {line!r}")
             if not reason:
                 raise ValueError(f"expected.txt, line {number}: there is no reason above it")
             for revision in REVISIONS if parts[1] == "*" else (parts[1],):
@@ -144,8 +144,17 @@ def _suite(arguments: Sequence[str]) -> str:
     """What the suite says; its exit status is about its own idea of what is expected."""
     command = [str(NODE), str(SUITE / "dist" / "index.js"), *arguments]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    return done.stdout + done.stderr
+    said: list[str] = []
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as started:
+        assert started.stdout is not None
+        for line in started.stdout:
+            said.append(line)
+            if _DONE.search(line):  # all is written; its idle connections would keep it for five seconds more
+                started.kill()
+                break
+    return "".join(said)
 
 
 def _complete(found: dict[str, str], scenarios: Iterable[str], said: str) -> dict[str, str]:
@@ -212,13 +221,12 @@ def run(legs: Sequence[str], client_scenarios: dict[str, list[str]] | None = Non
 
     chosen = [leg for leg in SERVER_LEGS if leg in legs]
     if chosen:
-        with servers(chosen) as urls, ThreadPoolExecutor(2) as pool:
-            for leg in dict.fromkeys(("alone", *chosen)):
-                both = list(pool.map(run_server, [urls[leg]] * 2, REVISIONS))
-                if leg == "alone":
-                    alone = both
-                for revision, found, passed in zip(REVISIONS, both, alone, strict=True):
-                    take(leg, revision, found, passed)
+        played = [(leg, revision) for leg in dict.fromkeys(("alone", *chosen)) for revision in REVISIONS]
+        with servers(chosen) as urls, ThreadPoolExecutor(len(played)) as pool:  # they mostly wait
+            results = pool.map(lambda each: run_server(urls[each[0]], each[1]), played)
+            found = dict(zip(played, results, strict=True))
+        for leg, revision in played:
+            take(leg, revision, found[leg, revision], found["alone", revision])
     if "client" in legs:
         for revision in REVISIONS:
             scenarios = required("client", revision) if client_scenarios is None else client_scenarios[revision]
@@ -226,9 +234,11 @@ def run(legs: Sequence[str], client_scenarios: dict[str, list[str]] | None = Non
     return bad, counts
 
 
-def differences(bad: set[Finding], known: Iterable[Finding]) -> list[str]:
+def differences(bad: set[Finding], known: Collection[Finding]) -> list[str]:
     """What is not as it is listed, in words; nothing where all is."""
-    listed = set(known)
+    unsteady = {(each.leg, each.revision, each.check) for each in known if each.verdict == "sometimes"}
+    bad = {each for each in bad if (each.leg, each.revision, each.check) not in unsteady}
+    listed = {each for each in known if each.verdict != "sometimes"}
     return [f"not expected: {each}" for each in sorted(bad - listed)] + [
         f"expected, and not so any more: {each}" for each in sorted(listed - bad)
     ]
