@@ -36,6 +36,7 @@ from bridge.working import (
     McpOption,
     NoApproverOption,
     StoreOption,
+    StrictOption,
 )
 from sandbox import SandboxError
 
@@ -114,6 +115,7 @@ def run(
     jit: Annotated[
         bool | None, typer.Option("--jit/--no-jit", help="Let V8 compile: faster loops, one wall less.")
     ] = None,
+    strict: StrictOption = False,
     no_approver: NoApproverOption = False,
     store: StoreOption = None,
     no_store: Annotated[bool, typer.Option("--no-store", help="Keep nothing: a run that pauses ends here.")] = False,
@@ -127,7 +129,8 @@ def run(
 ) -> int:
     """Run a program: 0 completed, 1 failed, 2 usage or configuration, 3 paused."""
     rules = working.rules(allow, ask, deny)
-    settings = config.load(working.chosen(config_file), mcp or (), rules=rules, limits=limit or (), jit=jit)
+    chosen = working.chosen(config_file)
+    settings = config.load(chosen, mcp or (), rules=rules, limits=limit or (), jit=jit, strict=strict)
     place = where.place(store, settings.store)
     if no_store and (store or reuse):
         raise ConfigurationError("--no-store stands against --store and --reuse: leave out one of them")
@@ -196,12 +199,16 @@ def tools(
 @app.command()
 @_reporting
 def doctor(
-    config_file: ConfigOption = None, mcp: McpOption = None, store: StoreOption = None, as_json: JsonOption = False
+    config_file: ConfigOption = None,
+    mcp: McpOption = None,
+    store: StoreOption = None,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Look at the engine, every wall, the servers and the store: 0 if programs can run here, 1 if not."""
     from bridge.doctor import describe, examine
 
-    settings = config.load(working.chosen(config_file), mcp or ())
+    settings = config.load(working.chosen(config_file), mcp or (), strict=strict)
     report = working.work(lambda: examine(settings, where.place(store, settings.store)))
     if as_json:
         screen.out(json.dumps(report, ensure_ascii=False))

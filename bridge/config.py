@@ -148,6 +148,7 @@ def load(
     rules: Iterable[tuple[Kind, str]] = (),
     limits: Iterable[str] = (),
     jit: bool | None = None,
+    strict: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Configuration:
     """Read and check everything; import functions, construct servers, start nothing.
@@ -157,6 +158,7 @@ def load(
         mcp: Files with `mcpServers`.
         rules: Decisions and patterns of the command line; beside those of the file, the strictest decides.
         limits: Settings of the command line, `cpu_s=2`; they replace those of the file.
+        strict: Require every wall, whatever the file says.
         environment: For `${VAR}`; that of this process where it is None.
 
     Raises:
@@ -209,6 +211,8 @@ def load(
     overriding: dict[str, Any] = dict(limit for each in limits if (limit := limit_of(each, mistakes)) is not None)
     if jit is not None:
         options["jit"] = jit
+    if strict:
+        options["require"] = "all"
     bounds = Limits()
     if not mistakes:
         try:

@@ -13,7 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    create_model,
+)
 
 from bridge.approval import escape
 from bridge.lines import Lines, Path, line_of
@@ -84,6 +93,7 @@ class Server(Section):
     call_s: _Seconds | None = None
     connect_s: _Seconds | None = None
     max_concurrent: _Whole | None = None
+    rate: str | None = None
     disabled: bool = False
 
 
@@ -93,7 +103,6 @@ class Rule(Section):
     tool: str
     decision: Literal["allow", "ask", "deny"]
     when: Annotated[Any, AfterValidator(_conditions)] = None
-    rate: str | None = None
     unless: Annotated[Any, AfterValidator(_exceptions)] = None
     read_only: bool | None = None
     destructive: bool | None = None
@@ -109,6 +118,12 @@ class Defaults(Section):
     default_servers: Literal["allow", "ask", "deny"] | None = None
 
 
+def _all_walls(given: Any) -> Any:
+    from sandbox import WALLS
+
+    return list(WALLS) if given == "all" else given
+
+
 class SandboxOptions(Section):
     """Arguments of `sandbox.Sandbox`."""
 
@@ -118,7 +133,7 @@ class SandboxOptions(Section):
     max_waiting: Annotated[int, Field(ge=1)] | None = None
     recycle_after: Annotated[int, Field(ge=1)] | None = None
     namespaces: bool | None = None
-    require: list[str] | None = None
+    require: Annotated[list[str], BeforeValidator(_all_walls)] | None = None
 
 
 class StoreOptions(Section):

@@ -23,7 +23,7 @@ import typer
 from bridge import config, deciding, screen, where
 from bridge.approver_key import NOBODY
 from bridge.errors import BridgeError, ConfigurationError
-from bridge.working import StoreOption
+from bridge.working import StoreOption, StrictOption
 from sandbox import SandboxError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def serve(
     embedding: Annotated[
         bool, typer.Option("--embedding", help="Rank searches by meaning too (extra `embedding`).")
     ] = False,
+    strict: StrictOption = False,
     store: StoreOption = None,
     no_store: Annotated[
         bool, typer.Option("--no-store", help="Keep nothing: what waits ends with this process.")
@@ -78,7 +79,7 @@ def serve(
     rules: list[tuple[Kind, str]] = [(kind, pattern) for kind, patterns in given.items() for pattern in patterns or ()]
     default = Path(config.DEFAULT_FILE)
     chosen = config_file or (default if default.is_file() else None)
-    settings = config.load(chosen, mcp or (), rules=rules, limits=limit or ())
+    settings = config.load(chosen, mcp or (), rules=rules, limits=limit or (), strict=strict)
     if no_store and store:
         raise ConfigurationError("--no-store stands against --store: leave out one of them")
     kept = where.place(store, settings.store)

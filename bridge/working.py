@@ -48,6 +48,7 @@ LogOption = Annotated[
     str | None, typer.Option("--log", metavar="FILE|-", help="Append the run as JSON lines; - writes to stderr.")
 ]
 NoApproverOption = Annotated[bool, typer.Option("--no-approver", help="Pause on what is to be asked, never ask.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Refuse where a wall does not stand, whichever it is.")]
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", metavar="URL|PATH", help="Where runs are kept: runs.db, postgresql://user@host/database."),
