@@ -1,4 +1,4 @@
-"""Bodies of HTTP responses that are made in this process, line by line, for the clients of the vendors' SDKs.
+"""What is the same for requests of both vendors' SDKs that are answered in this process: options, and streamed bodies.
 
 A synchronous client reads in its own thread, and each line is made in the executor's event loop when it asks for it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
 
@@ -18,6 +18,24 @@ if TYPE_CHECKING:
 
 HEADERS: Final = {"content-type": "text/event-stream"}
 Close = Callable[[], Awaitable[None]]
+
+
+_OWN: Final = frozenset(
+    ["host", "connection", "user-agent", "authorization", "x-api-key", "idempotency-key"]
+)  # that a client sets anew
+_OWN_KINDS: Final = ("content-", "accept", "x-stainless-")
+
+
+def options_of(request: httpx2.Request) -> dict[str, Any]:
+    """What an application set for one request beside its body, as the SDKs' methods take it."""
+    sent = {name: value for name, value in request.headers.items() if name not in _OWN}
+    made: dict[str, Any] = {
+        "extra_headers": {name: value for name, value in sent.items() if not name.startswith(_OWN_KINDS)},
+        "extra_query": dict(request.url.params),
+    }
+    if timeout := request.extensions.get("timeout"):
+        made["timeout"] = httpx2.Timeout(**timeout)
+    return made
 
 
 class Lines(httpx2.AsyncByteStream):

@@ -19,7 +19,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import httpx2
 from anthropic import Anthropic, APIError, AsyncAnthropic
@@ -71,18 +71,22 @@ def local(client: AsyncAnthropic | Anthropic, executor: Executor) -> AsyncAnthro
     return client.with_options(http_client=synchronous, max_retries=0)
 
 
-async def _ask(client: AsyncAnthropic, body: Block, headers: Mapping[str, str]) -> Block:
-    options = {"headers": dict(headers)}
-    response = await client.post("/v1/messages", body=body, cast_to=Message, options=options)  # pyright: ignore[reportArgumentType]
+async def _ask(client: AsyncAnthropic, body: Block, options: Block) -> Block:
+    response = await client.post("/v1/messages", body=body, cast_to=Message, options=_sent(options))
     return response.to_dict(mode="json")
 
 
-async def _ask_in_thread(client: Anthropic, body: Block, headers: Mapping[str, str]) -> Block:
+async def _ask_in_thread(client: Anthropic, body: Block, options: Block) -> Block:
     def ask() -> Block:
-        options = {"headers": dict(headers)}
-        return client.post("/v1/messages", body=body, cast_to=Message, options=options).to_dict(mode="json")  # pyright: ignore[reportArgumentType]
+        return client.post("/v1/messages", body=body, cast_to=Message, options=_sent(options)).to_dict(mode="json")
 
     return await in_thread(ask)
+
+
+def _sent(options: Block) -> Any:
+    """Options of a method as those of a request."""
+    timeout = {"timeout": options["timeout"]} if "timeout" in options else {}
+    return {"headers": options["extra_headers"], "params": options["extra_query"], **timeout}
 
 
 @dataclass
@@ -103,27 +107,27 @@ class _Container:
 class _Service:
     """Answers requests of the hosted form. One for each client."""
 
-    def __init__(self, executor: Executor, ask: Callable[[Block, Mapping[str, str]], Awaitable[Block]]) -> None:
+    def __init__(self, executor: Executor, ask: Callable[[Block, Block], Awaitable[Block]]) -> None:
         self._executor = executor
         self._ask = ask
         self._containers: dict[str, _Container] = {}
         self._last: tuple[str, Catalog, Executor] | None = None
 
-    async def serve(self, body: Block, headers: Mapping[str, str]) -> AsyncGenerator[Block]:
+    async def serve(self, body: Block, options: Block) -> AsyncGenerator[Block]:
         """The message that answers a request, as far as it is made; the last one is the whole.
 
         Raises:
             Refusal, BridgeError, APIStatusError: The request cannot be served.
         """
         if not dialect.speaks_hosted(body.get("tools", ())):
-            yield await self._ask(body, headers)
+            yield await self._ask(body, options)
             return
         turn = _Turn(_given_container(body) or f"container_{secrets.token_hex(12)}")
-        async with given_up_on_error(turn.begun), aclosing(self._turn(body, headers, turn)) as ends:
+        async with given_up_on_error(turn.begun), aclosing(self._turn(body, options, turn)) as ends:
             async for reason, expires_at in ends:
                 yield self._message(body, turn, reason, expires_at)
 
-    async def _turn(self, body: Block, headers: Mapping[str, str], turn: _Turn) -> AsyncGenerator[_End]:
+    async def _turn(self, body: Block, options: Block, turn: _Turn) -> AsyncGenerator[_End]:
         """Why and until when it stopped, each time that blocks were added; the reason is None but for the last."""
         container = await self._continued(body)
         tools: list[Block] = body["tools"]
@@ -148,7 +152,7 @@ class _Service:
             params["messages"] = plain.messages(so_far)
             try:
                 asked = params if choice is None else {**params, "tool_choice": choice}
-                response = await self._ask(asked, headers)
+                response = await self._ask(asked, options)
             except APIError:
                 if not turn.begun:
                     raise  # the request can be sent again

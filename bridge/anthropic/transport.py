@@ -6,7 +6,7 @@ So everything that the SDK does (types, streams, errors) is done as with the ven
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Final, cast
 
 import httpx2
@@ -15,14 +15,13 @@ from anthropic import APIStatusError
 from bridge.anthropic.streaming import Streamed
 from bridge.anthropic.wire import Block
 from bridge.errors import BridgeError, StateError
-from bridge.streamed import HEADERS, Lines, SyncLines
+from bridge.streamed import HEADERS, Lines, SyncLines, options_of
 
 if TYPE_CHECKING:
     from bridge.executor import Executor
 
-Serve = Callable[[Block, Mapping[str, str]], AsyncGenerator[Block]]
-"""Takes body and headers of a request and gives its message as far as it is made; the last one is the whole."""
-_KEPT: Final = ("anthropic-beta", "anthropic-version")
+Serve = Callable[[Block, Block], AsyncGenerator[Block]]
+"""Takes body and options of a request and gives its message as far as it is made; the last one is the whole."""
 
 
 class Refusal(Exception):
@@ -41,8 +40,7 @@ class _Exchange:
             raise StateError(text)
         body: Block = json.loads(content)
         self.stream = bool(body.pop("stream", False))
-        headers = {name: request.headers[name] for name in _KEPT if name in request.headers}
-        self._made = serve(body, headers)
+        self._made = serve(body, options_of(request))
 
     async def response(self) -> httpx2.Response | None:
         """The response where it is not streamed, or refused; None where `lines` are to be read."""

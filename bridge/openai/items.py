@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bridge.pictures import Picture
 
 SEARCH: Final = "tool_search_call"
+OUTPUT_CHARACTERS: Final = 10_485_760  # of one output; the vendor refuses the whole request for a longer one
 CALLS: Final = frozenset(["function_call", "custom_tool_call", "mcp_approval_request", SEARCH])
 # Calls that wait for the application, and that no executor can answer: it has no shell, no screen, no patches.
 FOREIGN: Final = frozenset(["shell_call", "local_shell_call", "apply_patch_call", "computer_call"])
@@ -157,12 +158,17 @@ def for_program(answered: Answered, *, declared: bool) -> str:
     result = answered.result
     if not answered.failed and result is not None:
         value = result.value
-        return value if isinstance(value, str) and not declared else json_text(value)
+        text = value if isinstance(value, str) and not declared else json_text(value)
+        if len(text) <= OUTPUT_CHARACTERS:
+            return text
+        said = f"the result has {len(text):,} characters, more than the {OUTPUT_CHARACTERS:,} that an output may have"
+        failure: Item = {"code": "too_large", "message": said, "retryable": False}
+        return json_text({"error": failure | {"tool": answered.name}})
     if not answered.failed:  # its result stayed behind in another process: the text is the whole value
         return answered.text
     if result is None or result.error is None:
         code, message = _code(answered.text)
-        failure: Item = {"code": code, "message": message, "retryable": False}
+        failure = {"code": code, "message": message, "retryable": False}
     else:
         failure = {"code": result.error.code, "message": result.error.message, "retryable": bool(result.error.hint)}
     return json_text({"error": failure | {"tool": answered.name}})

@@ -40,13 +40,13 @@ class Chat:
         self._client = client
         self._histories: dict[str, list[Item]] = {}
 
-    async def ask(self, params: Item, *, stream: bool) -> AsyncGenerator[Item]:
+    async def ask(self, params: Item, options: Item, *, stream: bool) -> AsyncGenerator[Item]:
         """One request; its only event is the end, whether the application streams or not."""
         previous = params.get("previous_response_id")
         if previous is not None and previous not in self._histories:
             raise Refusal(f"Previous response with id '{previous}' not found.", "previous_response_id")
         history = [*self._histories.get(previous or "", ()), *params["input"]]
-        request = request_of(params, history)
+        request = request_of(params, history) | options
         completion = await clients.complete(self._client, request, stream=False, on_event=None)
         if not completion.choices:
             raise Refusal("the model's server gave a completion without choices")

@@ -86,8 +86,12 @@ class _Service:
         self._vendors: dict[str, str] = {}  # response id of ours -> the vendor's
         self._last: tuple[str, Catalog, RequestTools] | None = None
 
-    async def serve(self, body: Item) -> AsyncGenerator[Item]:
-        """The events of the response to a request; the last one holds the response."""
+    async def serve(self, body: Item, options: Item) -> AsyncGenerator[Item]:
+        """The events of the response to a request; the last one holds the response.
+
+        Args:
+            options: Headers, query and timeout, of every request to the model that it takes.
+        """
         previous, items = body.get("previous_response_id"), listed(body.get("input"))
         if previous in self._vendors:
             body["previous_response_id"] = self._vendors[previous]
@@ -95,12 +99,12 @@ class _Service:
             if body.get("background"):
                 raise Refusal("programs do not run in the background here: leave background out", "background")
             waiting = self._found(previous, items) or await self._from_store(body, items)
-            events = self._turn(body, waiting)
+            events = self._turn(body, options, waiting)
         elif previous in self._waiting:
             raise Refusal("a program waits: its continuation needs programmatic_tool_calling in tools", "tools")
         else:
             params = body | {"input": listed(body.get("input"))} if isinstance(self._model, Chat) else dict(body)
-            events = self._model.ask(params, stream=bool(params.pop("stream", False)))
+            events = self._model.ask(params, options, stream=bool(params.pop("stream", False)))
         async with aclosing(events):
             async for event in events:
                 yield event
@@ -143,14 +147,16 @@ class _Service:
         """Whether a history ends with answers to the calls beside programs that have ended."""
         return bool(items) and items[-1].get("call_id") in waiting.beside
 
-    async def _turn(self, body: Item, waiting: Waiting | None) -> AsyncGenerator[Item]:
+    async def _turn(self, body: Item, options: Item, waiting: Waiting | None) -> AsyncGenerator[Item]:
         """The events of one response; what it began is given up when the application does not wait for its end."""
         begun: list[Step] = []
-        async with given_up_on_error(begun), aclosing(self._events(body, waiting, begun)) as events:
+        async with given_up_on_error(begun), aclosing(self._events(body, options, waiting, begun)) as events:
             async for event in events:
                 yield event
 
-    async def _events(self, body: Item, waiting: Waiting | None, begun: list[Step]) -> AsyncGenerator[Item]:
+    async def _events(
+        self, body: Item, options: Item, waiting: Waiting | None, begun: list[Step]
+    ) -> AsyncGenerator[Item]:
         items, tools = listed(body.get("input")), listed(body["tools"])
         chained = body.get("previous_response_id") is not None or body.get("conversation") is not None
         offer = self._request_tools(tools) if waiting is None else waiting.offer
@@ -186,7 +192,7 @@ class _Service:
             before, ran, given = waiting, bool(begun), len(out.items)
             asked = params if choice is None else params | {"tool_choice": choice}
             try:
-                async with aclosing(self._model.ask(asked, stream=bool(body.get("stream")))) as events:
+                async with aclosing(self._model.ask(asked, options, stream=bool(body.get("stream")))) as events:
                     async for event in events:
                         response = event["response"] if event["type"] in END else response
                         for shown in out.passed_on(event):
@@ -284,9 +290,9 @@ class _Responses:
     def __init__(self, client: AsyncOpenAI | OpenAI) -> None:
         self._client = client
 
-    async def ask(self, params: Item, *, stream: bool) -> AsyncGenerator[Item]:
+    async def ask(self, params: Item, options: Item, *, stream: bool) -> AsyncGenerator[Item]:
         """One request, and its events; that of its end is the only one where it is not streamed."""
-        request = {"extra_body": params}
+        request = options | {"extra_body": params}
         if not stream:
             response = await clients.respond(self._client, request, stream=False, on_event=None)
             made = response.to_dict(mode="json")

@@ -15,13 +15,13 @@ from openai import APIStatusError
 from bridge.dialect import is_object
 from bridge.errors import BridgeError
 from bridge.openai.turns import Item
-from bridge.streamed import HEADERS, Lines, SyncLines
+from bridge.streamed import HEADERS, Lines, SyncLines, options_of
 
 if TYPE_CHECKING:
     from bridge.executor import Executor
 
-Serve = Callable[[Item], AsyncGenerator[Item]]
-"""Takes the body of a request and gives the events of its response; the last one holds the response."""
+Serve = Callable[[Item, Item], AsyncGenerator[Item]]
+"""Takes body and options of a request and gives the events of its response; the last one holds the response."""
 
 
 class Refusal(Exception):
@@ -47,7 +47,7 @@ class _Exchange:
             return
         body = json.loads(content)
         self.stream = bool(body.pop("stream", False))
-        self._events = serve(body | ({"stream": True} if self.stream else {}))
+        self._events = serve(body | ({"stream": True} if self.stream else {}), options_of(request))
 
     async def begin(self) -> httpx2.Response | None:
         """Wait for the first event; a response where the request is refused."""

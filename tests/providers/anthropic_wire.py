@@ -199,7 +199,7 @@ def serving() -> Generator[Wire]:
                 try:
                     if wire.failures:
                         raise Refused("Overloaded", wire.failures.pop(0))
-                    if self.path != "/v1/messages":
+                    if self.path.partition("?")[0] != "/v1/messages":
                         raise Refused(f"no such path: {self.path}", 404)
                     if not (self.headers.get("authorization") or self.headers.get("x-api-key")):
                         raise Refused("a key is required", 401)

@@ -360,7 +360,7 @@ def served() -> Generator[Wire]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             wire.requests.append(body)
             try:
-                chat = self.path.endswith("/chat/completions")
+                chat = self.path.partition("?")[0].endswith("/chat/completions")
                 made = wire.complete(body) if chat else wire.respond(body)
                 if not body.get("stream"):
                     self.send(200, json.dumps(made).encode())

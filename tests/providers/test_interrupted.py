@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import anthropic as sdk
 import anyio
+import httpx2
 import openai as other_sdk
 import pytest
 
 from bridge import Approve, ConfigurationError, Executor, Policy, anthropic, ask, openai
 from bridge.code_tool import LoopError
 from bridge.events import Paused
+from bridge.loop import Answered
+from bridge.openai.items import OUTPUT_CHARACTERS, for_program
 from sandbox import Sandbox
 from tests.bridge.scripted import Tools
 from tests.providers import anthropic_wire as messages
@@ -43,6 +47,10 @@ def tools() -> Tools:
     tools = Tools()
     tools.go.set()
     return tools
+
+
+def finished(value: Any) -> Any:
+    return SimpleNamespace(value=value)
 
 
 def code(text: str, number: int = 1) -> Any:
@@ -284,3 +292,48 @@ async def test_so_it_can_in_the_other_form(tools: Tools, opened: Sandbox) -> Non
     assert [block.type for block in again.content] == ["code_execution_tool_result", "text"]
     assert sorted(result["content"] for result in wire.results) == ["2", "5"]
     assert wire.refusals == []
+
+
+# ---- what an application sets for one request ------------------------------------------------------------------------
+
+
+class Noted:
+    """What came to the vendor beside bodies."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self.inner = inner
+        self.seen: list[tuple[Any, ...]] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        timeout = request.extensions["timeout"]["read"]
+        self.seen.append((request.headers.get("x-mine"), request.url.params.get("q"), timeout))
+        return await self.inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+async def test_headers_query_and_timeout_of_a_request_go_with_every_request_to_the_model(opened: Sandbox) -> None:
+    own: dict[str, Any] = {"extra_headers": {"x-mine": "1"}, "extra_query": {"q": "2"}, "timeout": 33}
+    noted = Noted(httpx2.AsyncHTTPTransport())
+    http = httpx2.AsyncClient(transport=noted)  # type: ignore[arg-type]
+    with served() as wire, messages.serving() as other:
+        wire.play([code("return 1")], [says("one")], [chat_says("two")])
+        other.play([messages.program("return 1")], [messages.text("one")])
+        async with client_of(wire, http_client=http) as client, Executor([], sandbox=opened) as executor:
+            await openai.local(client, executor).responses.create(input="?", **HOSTED, **own)
+            await openai.local(client, executor, api="chat").responses.create(input="?", **HOSTED, **own)
+            speaker = sdk.AsyncAnthropic(api_key="sk-none", base_url=other.base_url, http_client=http)
+            local = anthropic.local(speaker, executor)
+            await local.messages.create(messages=HELLO, tools=[CODE], **GIVEN, **own)
+    assert noted.seen == [("1", "2", 33)] * 5
+    assert (wire.refusals, other.refusals) == ([], [])
+
+
+def test_a_result_that_the_vendor_would_refuse_the_whole_request_for_is_told_as_too_large() -> None:
+    result = finished("x" * (OUTPUT_CHARACTERS + 1))
+    said = for_program(Answered(id="1", name="big", text="", failed=False, result=result), declared=False)
+    assert said == (
+        '{"error":{"code":"too_large","message":"the result has 10,485,761 characters, more than the 10,485,760 that '
+        'an output may have","retryable":false,"tool":"big"}}'
+    )
