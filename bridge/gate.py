@@ -80,7 +80,8 @@ class Gate:
         self.grants = grants
         self.changed = changed
         self.bound = [bound(entry) for entry in catalog.entries if "programmatic" in entry.tool.callers]
-        self._checkers = {entry.name: Checker(entry) for entry in catalog.entries}
+        # Those of servers were looked at when they were listed (`usable`): theirs are made when they are first called.
+        self._checkers = {entry.name: Checker(entry) for entry in catalog.entries if entry.tool.server is None}
 
     def admit(self, call: CallState, *, run_id: str, expires_s: float, caller: Caller = "programmatic") -> list[Record]:
         """Check and decide one call: where it goes, and its outcome if it is refused."""
@@ -222,6 +223,8 @@ class Gate:
         known = self.catalog.lookup(entry.name)
         if known is None or known.tool is not entry.tool:  # its server has changed its definition meanwhile
             return Checker(entry)
+        if entry.name not in self._checkers:
+            self._checkers[entry.name] = Checker(entry)
         return self._checkers[entry.name]
 
     def _mismatch(self, entry: Entry, why: str | None, text: bytes) -> str | None:

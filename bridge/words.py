@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 _RUN: Final = re.compile(r"[^\W_]+")
@@ -92,12 +93,16 @@ _SUFFIXES: Final = ("ions", "ings", "ion", "ing", "ies", "ers", "ed", "er", "es"
 TYPO_LENGTH: Final = 4  # characters: shorter words have a neighbour in every vocabulary
 
 
-def _runs(text: str) -> Iterator[tuple[str, list[str]]]:
+def _runs(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Letters and digits that stand together, and the words that they are, in lower case and without accents."""
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn")
-    for run in _RUN.findall(text):
-        yield run.lower(), _SEAM.sub(" ", run).lower().split(" ")
+    return map(_taken_apart, _RUN.findall(text))
+
+
+@lru_cache(maxsize=20_000)  # texts of a catalogue repeat their words
+def _taken_apart(run: str) -> tuple[str, tuple[str, ...]]:
+    return run.lower(), tuple(_SEAM.sub(" ", run).lower().split(" "))
 
 
 def words(text: str) -> list[str]:

@@ -1,13 +1,18 @@
 """A catalogue of more than 300 tools, and questions to it, as data (`tests/data`).
 
 `pinned_tools.jsonl` is what the servers that `.ci/servers` installs list; `catalogue.txt` has tools in the manner of
-other common servers; `questions.txt` says which tool answers which question.
+other common servers; `questions.txt` says which tool answers which question, and `blind_questions.txt` does so with
+questions that were written without sight of the tools' names. `sized` makes as many tools as are wanted, of the sizes
+that tools of public servers have.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+import math
+import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +26,11 @@ TYPES: dict[str, dict[str, Any]] = {
     "a": {"type": "array", "items": {"type": "string"}},
     "o": {"type": "object"},
 }
+
+
+# Tokens of a tool's definition as JSON, over 5,571 tools of 276 public servers: share of the tools -> at most so many.
+SIZES = ((0.0, 40), (0.10, 75), (0.25, 108), (0.50, 170), (0.75, 278), (0.90, 492), (0.99, 1364), (1.0, 3100))
+TOKEN_BYTES = 4
 
 
 class Question(NamedTuple):
@@ -81,6 +91,56 @@ def questions() -> list[Question]:
         kind, text, answers = line.split(" | ")
         found.append(Question(kind, text, frozenset(answers.split(", "))))
     return found
+
+
+def blind_questions() -> list[Question]:
+    """Those that were written without sight of names."""
+    rows = (line.rsplit(" | ", 1) for line in _lines("blind_questions.txt"))
+    return [Question("blind", text, frozenset(answers.split(", "))) for text, answers in rows]
+
+
+def sized(count: int, seed: int = 1) -> list[Tool]:
+    """Tools of about ten a server, whose definitions have the sizes of `SIZES`. The same for the same arguments."""
+    chance = random.Random(seed)
+    base = tools()
+    vocabulary = sorted({word for tool in base for word in tool.description.split() if word.isalpha()})
+    targets = [_size((number + 0.5) / count) * TOKEN_BYTES for number in range(count)]
+    chance.shuffle(targets)
+    made: list[Tool] = []
+    for number, target in enumerate(targets):
+        old = base[number % len(base)]
+        verb, noun, server = (*chance.sample(vocabulary, 2), f"server_{number // 10}")
+        name = f"{verb}_{noun}_{number}".lower()
+        made.append(
+            _grown(
+                Tool(name=name, server=server, description=old.description[: int(target)]), target, chance, vocabulary
+            )
+        )
+    return made
+
+
+def json_bytes(tool: Tool) -> int:
+    """Of a definition as a server lists it."""
+    return len(json.dumps({"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}))
+
+
+def _size(share: float) -> float:
+    """Tokens that this share of the tools has at most: between two known sizes the logarithm grows evenly."""
+    (low, small), (high, large) = next(pair for pair in itertools.pairwise(SIZES) if pair[0][0] <= share <= pair[1][0])
+    return math.exp(math.log(small) + (math.log(large) - math.log(small)) * (share - low) / (high - low))
+
+
+def _grown(tool: Tool, target: float, chance: random.Random, vocabulary: Sequence[str]) -> Tool:
+    """The same with as many parameters as make it as large as wanted."""
+    properties: dict[str, Any] = {}
+    size = json_bytes(tool)
+    while size < target - 150:
+        name = "_".join(chance.sample(vocabulary, 2)).lower()
+        text = " ".join(chance.sample(vocabulary, min(12, max(1, int((target - size) // 12)))))
+        properties[name] = {**chance.choice([*TYPES.values()]), "description": text}
+        size += len(json.dumps({name: properties[name]}))
+    schema = {"type": "object", "properties": properties, "required": [*properties][:2]}
+    return Tool(name=tool.name, server=tool.server, description=tool.description, input_schema=schema)
 
 
 def _lines(file: str) -> Iterator[str]:
