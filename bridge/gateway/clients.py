@@ -1,25 +1,32 @@
-"""Sessions of one client over HTTP: no more than its share, so that none can take the places of the others.
+"""What one client may keep open: no more than its share, so that none can take the places of the others.
 
-Only hosts of the older revision (2025-11-25) have sessions. A client is its credential, as it stands in the request;
-what is behind this checks it, and opens no session for a wrong one.
+Hosts of the older revision (2025-11-25) have sessions, over HTTP; those of the newer one have subscriptions. For a
+session a client is its credential as it stands in the request; what is behind this checks it, and opens none for a
+wrong one.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-from bridge.gateway.runs import SESSION_HEADER
+from bridge.gateway.runs import SESSION_HEADER, Owner, owner_of
 
 if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.subscriptions import ListenHandler
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SESSIONS: Final = 50  # of one client
+LISTENING: Final = 50  # subscriptions of one client
 _GONE: Final = (404, 410)
 
 
@@ -27,6 +34,29 @@ _GONE: Final = (404, 410)
 class _Session:
     busy: int = 0
     seen: float = 0.0
+
+
+class Listening:
+    """`subscriptions/listen`, as the SDK serves it."""
+
+    def __init__(self, serve: ListenHandler) -> None:
+        self._serve = serve
+        self._open: Counter[Owner] = Counter()
+
+    async def __call__(
+        self, ctx: ServerRequestContext[Any, Any], params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Serve one stream until its client has gone. `MCPError`: the client has its share of them."""
+        owner = owner_of()
+        if self._open[owner] >= LISTENING:
+            raise MCPError(types.INTERNAL_ERROR, f"{LISTENING} subscriptions of yours are open: end one of them")
+        self._open[owner] += 1
+        try:
+            return await self._serve(ctx, params)
+        finally:
+            self._open[owner] -= 1
+            if not self._open[owner]:
+                del self._open[owner]
 
 
 class Share:

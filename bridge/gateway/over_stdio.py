@@ -7,10 +7,11 @@ reads or prints touches no message.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import anyio
@@ -18,6 +19,9 @@ import anyio.lowlevel
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
+
+from bridge.dialect import is_object
+from bridge.mcp.text import well_formed
 
 log: Final = logging.getLogger("sandbridge")
 LINE_BYTES: Final = 8 << 20  # of one message of a host; a program has at most 256 KiB, inputs some more
@@ -34,7 +38,7 @@ async def stdio_streams() -> AsyncGenerator[Streams]:
     sent, out = anyio.create_memory_object_stream[SessionMessage](0)
     with _standard_streams() as (reading, writing), into, received, sent, out:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_read, reading, into)
+            tasks.start_soon(_read, reading, into, sent.clone())
             tasks.start_soon(_write, writing, out)
             yield received, sent
             tasks.cancel_scope.cancel()
@@ -56,11 +60,16 @@ def _standard_streams() -> Generator[tuple[int, int]]:
             os.close(each)
 
 
-async def _read(descriptor: int, into: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-    """Lines to messages, until the end of the input. A line that is too long is left out, and said so."""
+async def _read(
+    descriptor: int,
+    into: MemoryObjectSendStream[SessionMessage | Exception],
+    back: MemoryObjectSendStream[SessionMessage],
+) -> None:
+    """Lines to messages, until the end of the input. A line that is no message is answered with an error; one that is
+    too long is left out, and said so."""
     parts: list[bytes] = []
     size = 0
-    with into:
+    with into, back:
         while True:
             await _able(anyio.wait_readable, descriptor)
             chunk = os.read(descriptor, READ_BYTES)
@@ -70,7 +79,10 @@ async def _read(descriptor: int, into: MemoryObjectSendStream[SessionMessage | E
             for line in lines:
                 whole = b"".join([*parts, line])
                 if size <= LINE_BYTES and whole.strip():
-                    await into.send(_message(whole))
+                    if (message := _message(whole)) is not None:
+                        await into.send(message)
+                    elif (refusal := _refusal(whole)) is not None:
+                        await back.send(refusal)
                 parts, size = [], 0
             size += len(rest)
             if size <= LINE_BYTES:
@@ -80,11 +92,26 @@ async def _read(descriptor: int, into: MemoryObjectSendStream[SessionMessage | E
                 log.warning("a message of more than %d bytes was left out", LINE_BYTES)
 
 
-def _message(line: bytes) -> SessionMessage | Exception:
+def _message(line: bytes) -> SessionMessage | None:
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as error:
-        return error
+    except ValueError:
+        return None
+
+
+def _refusal(line: bytes) -> SessionMessage | None:
+    """The error that answers what is no message; None for what was an answer itself."""
+    code, text, asked = types.PARSE_ERROR, "this line is no JSON", None
+    with suppress(ValueError, RecursionError):
+        found: Any = json.loads(line)
+        code, text = types.INVALID_REQUEST, "this is no message of JSON-RPC, or a batch, which MCP has not"
+        if is_object(found):
+            if "result" in found or "error" in found:
+                return None
+            named = found.get("id")
+            asked = named if isinstance(named, (str, int)) and not isinstance(named, bool) else None
+    error = types.ErrorData(code=code, message=text)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=well_formed(asked), error=error))
 
 
 async def _write(descriptor: int, out: MemoryObjectReceiveStream[SessionMessage]) -> None:

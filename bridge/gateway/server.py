@@ -22,6 +22,7 @@ from bridge import replies
 from bridge.declarations import BUDGET
 from bridge.errors import StateError, ToolError
 from bridge.gateway import asking, offer
+from bridge.gateway.clients import Listening
 from bridge.gateway.runs import SESSION_HEADER, Runs
 from bridge.gateway.upstream import NOT_FOUND, Upstreams
 from bridge.mcp.result import Blob
@@ -103,7 +104,7 @@ class Gateway:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
-            on_subscriptions_listen=ListenHandler(self._bus),
+            on_subscriptions_listen=Listening(ListenHandler(self._bus)),
         )
         # A state that comes back from a host is sealed, bound to its request and credential, and lives as long as what
         # it waits for.
