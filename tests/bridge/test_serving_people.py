@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +15,8 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from bridge.deciding import PASSPHRASE
@@ -198,3 +201,45 @@ async def test_what_one_host_was_told_of_tools_and_runs_reaches_no_other(home: P
             refused = await ben.call_tool("resume_program", {"run_id": paused["run_id"]})
             missing = await ben.call_tool("resume_program", {"run_id": "0" * 16})
     assert text(refused) == text(missing).replace("0" * 16, paused["run_id"])
+
+
+async def test_the_entry_of_the_readme_makes_a_host_ask_before_a_call_of_a_server(home: Path) -> None:
+    block = re.search(r'^\{"mcpServers".*\}$', (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert block is not None
+    ((name, entry),) = json.loads(block[0])["mcpServers"].items()
+    assert (name, entry["command"]) == ("sandbridge", "sandbridge")
+    servers = home / "servers.json"
+    servers.write_text(json.dumps({"mcpServers": {"small": {"command": sys.executable, "args": [str(SMALL)]}}}))
+    arguments = [str(servers) if argument == "/path/to/servers.json" else argument for argument in entry["args"]]
+    assert str(servers) in arguments
+    (home / "host").mkdir()
+    place = StdioServerParameters(
+        command=str(Path(sys.executable).with_name("sandbridge")),
+        args=arguments,
+        cwd=home / "host",
+        env={"XDG_STATE_HOME": str(home / "state")},
+    )
+    read: list[str] = []
+
+    async def person(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        read.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": "approve"})
+
+    with anyio.fail_after(60), (home / "log").open("w") as log:
+        async with Client(stdio_client(place, errlog=log), elicitation_callback=person) as client:
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            done = await run(client, "return await tools.small.drop({ name: 'logs' })")
+    assert listed == ["run_program", "search_tools", "resume_program"]
+    assert done["value"] == {"result": "dropped logs"}
+    assert "\n---\n".join(read) == (
+        "Sandbridge: a program that the model wrote wants to make a call that needs your approval.\n"
+        "\n"
+        "call of small/drop\n"
+        "server: small\n"
+        "asked because: no rule matches; the default for tools of servers is ask\n"
+        "arguments, in full (16 bytes):\n"
+        "  {\n"
+        '    "name": "logs"\n'
+        "  }\n"
+        "by the program's claim: line 1: return await tools.small.drop({ name: 'logs' })"
+    )
