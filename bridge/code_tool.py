@@ -106,7 +106,7 @@ class CodeTool:
         search = searching.NAME if self.search is not None else None
         self.instructions = instructions(catalog, budget=budget, search=search)
         self.description = f"{SHORT}\n\n{self.instructions}"
-        self.direct = offered(chosen(catalog, direct), taken={name, searching.NAME})
+        self.direct = offered(chosen(catalog, direct), taken={name, *([search] if search else [])})
         self.runs: list[Run] = []
         self._by_name = {tool.name: tool for tool in self.direct}
         self._of_programs: dict[str, Any] = {"inputs": inputs, "limits": limits, "context": context}

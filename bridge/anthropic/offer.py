@@ -143,7 +143,7 @@ class Offer:
         if deferred and search:
             self._search = Search(catalog, deferred)
             tools.append(search_tool(self._search))
-        for tool in offered(entries, {wire.CODE_EXECUTION, NAME}, hyphens=False):
+        for tool in offered(entries, {tool["name"] for tool in tools}, hyphens=False):
             callers = [wire.HOSTED] if tool.entry in from_programs else []
             callers += ["direct"] if tool.entry in by_itself else []
             made = declared(tool, callers=callers, returns=wire.HOSTED in callers)

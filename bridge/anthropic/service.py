@@ -140,11 +140,11 @@ class _Service:
         else:
             code = CodeTool(self._executor_for(tools))
         own = own_tools(code)
-        if taken := {tool["name"] for tool in own} & {tool.get("name") for tool in tools}:
-            raise Refusal(f"tools: a tool cannot be named {min(taken)!r} here: rename it")
         ours = {"messages", "tools", "tool_choice", "container", "stream"}
         params: Block = {key: part for key, part in body.items() if key not in ours}
         params["tools"] = dialect.for_model(tools, own)
+        if taken := {tool["name"] for tool in own} & {tool.get("name") for tool in params["tools"][len(own) :]}:
+            raise Refusal(f"tools: a tool of the model cannot be named {min(taken)!r} here: rename it")
         plain = dialect.Reader(code, params["tools"], dialect.search_name(tools))
         choice = None if container else dialect.choice_for_model(body.get("tool_choice"), code.name)
         for _ in range(TURNS):

@@ -181,10 +181,10 @@ def _made(client: Any, executor: Executor, request: Item, turns: int, options: I
         raise ConfigurationError("a loop waits for every response: leave background out")
     if "messages" in request:
         raise ConfigurationError("messages belong to Chat Completions: bridge.openai.chat.run(...); here it is input")
-    kept = [tool for tool in tools if tool["type"] != HOSTED["type"]]
+    kept = [tool for tool in tools if tool.get("type") != HOSTED["type"]]
     if kept != tools:
         options["hosted"] = True
-    offer = Offer(executor, vendor_searches=any(tool["type"] == "tool_search" for tool in kept), **options)
+    offer = Offer(executor, vendor_searches=any(tool.get("type") == "tool_search" for tool in kept), **options)
     said = request.get("instructions")
     request["instructions"] = f"{said}\n\n{offer.instructions}" if said else offer.instructions
     if request.get("store") is False and request.get("include") is None:

@@ -163,8 +163,9 @@ class _Service:
         code = CodeTool(offer.executor) if waiting is None else waiting.code
         own = definitions.of(code, raw=self._raw)  # it offers nothing beside the code tool and the search
         code_tool, search = own[0], code.search
-        if taken := {tool["name"] for tool in own} & {tool.get("name") for tool in tools}:
-            raise Refusal(f"a tool cannot be named {min(taken)!r} here: rename it", "tools")
+        plain = dialect.for_model(tools, own, searches=not isinstance(self._model, Chat))
+        if taken := {tool["name"] for tool in own} & {tool.get("name") for tool in plain[len(own) :]}:
+            raise Refusal(f"a tool of the model cannot be named {min(taken)!r} here: rename it", "tools")
         echoed = {name: body.get(name) for name in ("tools", "instructions", "previous_response_id")}
         echoed["tool_choice"] = body.get("tool_choice") or "auto"
         out = Output(f"resp_{secrets.token_hex(16)}", code, code_tool, echoed)
@@ -182,7 +183,7 @@ class _Service:
                 return
             previous, new = waiting.response["id"], [*waiting.outputs(), *dialect.plain_items(said, code_tool, search)]
         params: Item = {name: part for name, part in body.items() if name not in (*_NOT_PASSED_ON, "stream")}
-        params["tools"] = dialect.for_model(tools, own, searches=not isinstance(self._model, Chat))
+        params["tools"] = plain
         params["instructions"] = "\n\n".join(filter(None, (body.get("instructions"), code.instructions)))
         for _ in range(TURNS):
             params["input"] = new if chained else dialect.plain_items([*items, *out.items], code_tool, search)

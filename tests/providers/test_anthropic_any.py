@@ -51,6 +51,8 @@ DIRECT = [
     ("refuse", {}),
     ("write", {"x": 1}),
     ("nope", {}),
+    ("search_tools", {"query": "later"}),
+    ("search_tools", {}),
 ]
 VERDICTS = [Approve(), Approve("run"), Deny("no"), Deny("stop", stop=True), Edit({"n": 9}), Answer({"n": 4}), Defer()]
 ANSWERS = [{"n": 5}, "text", None, Answer(1), Deny("no"), ToolError("BUSY", "later")]
@@ -87,7 +89,7 @@ def ready() -> list[Tool]:
     """The tools; those that can be made to wait do not."""
     tools = Tools()
     tools.go.set()
-    return tools.all()
+    return [*tools.all(), Tool(name="later", description="Found by a search.", defer=True)]
 
 
 class Scripted:
@@ -110,6 +112,8 @@ class Scripted:
             return program(given, self.fresh())
         if kind == "call":
             return call(*given, self.fresh())
+        if kind == "search":
+            return call("search_tools", given, self.fresh())
         return {**program("", self.fresh()), "input": given}
 
 
@@ -206,7 +210,7 @@ QUERIES = [
 PLAIN: Block = {"name": "plain", "input_schema": {"type": "object"}}
 asked = st.one_of(
     st.sampled_from(QUERIES).map(lambda code: ("program", code)),
-    st.just(("call", ("plain", {}))),
+    st.sampled_from([("call", ("plain", {})), ("search", {"query": "later"}), ("search", {"odd": 1})]),
     st.sampled_from([{}, {"code": "return 2"}]).map(lambda given: ("odd", given)),
 )
 exchanges = st.lists(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from anthropic import AsyncAnthropic
 
-from bridge import ConfigurationError, Executor, Tool, ToolContext, anthropic, openai
+from bridge import Approve, ConfigurationError, Executor, Policy, Tool, ToolContext, anthropic, ask, openai
 from bridge.code_tool import CodeTool, ModelCall
 from sandbox import Sandbox
 from tests.providers import anthropic_wire as messages
@@ -244,6 +244,32 @@ async def test_a_search_of_the_other_vendors_own_gets_the_deferred_tools_to_sear
             await anthropic.run(client, executor, model="m", **options)
     assert [tool["name"] for tool in wire.tools] == ["code_execution", "stock", "track", "refund", own["name"]]
     assert wire.refusals == []
+
+
+async def test_what_was_found_beside_a_call_that_waits_is_loaded_in_another_process_too(opened: Sandbox) -> None:
+    options = {"sandbox": opened, "policy": Policy([ask("stock")]), "key": "0123456789abcdef0123456789abcdef"}
+    given: dict[str, Any] = {"hosted": True, "model": "m"}
+    with responses.served() as wire, messages.serving() as other:
+        wire.play([searches(FINDS), program("..."), calls("stock", {"id": "1"}, 2, **called_by())])
+        wire.play([program_output(""), says("done")])
+        nested = messages.call("stock", {"id": "1"}, "toolu_2", "srvtoolu_1")
+        other.play([messages.call("search_tools", FINDS), messages.hosted_program("..."), nested])
+        other.play([messages.hosted_result(""), messages.text("done")])
+        async with client_of(wire) as client, speaking(other) as speaker:
+            async with Executor(TOOLS, **options) as executor:
+                state = (await openai.run(client, executor, input="?", **given)).dump()
+                asked = {"messages": [{"role": "user", "content": "?"}], "max_tokens": 9}
+                other_state = (await anthropic.run(speaker, executor, **given, **asked)).dump()
+            async with Executor(TOOLS, **options) as executor:
+                for reply in (
+                    await openai.load(client, executor, state, **given),
+                    await anthropic.load(speaker, executor, other_state, **given, max_tokens=9),
+                ):
+                    await reply.resume({request.id: Approve() for request in reply.approvals})
+                    assert reply.text == "done"
+    assert [tool["name"] for tool in wire.requests[1]["input"][0]["tools"]] == ["track"]
+    assert other.results[0]["content"] == [{"type": "tool_reference", "tool_name": "track"}]
+    assert (wire.refusals, other.refusals) == ([], [])
 
 
 # ---- the servers are strict about it ---------------------------------------------------------------------------------
