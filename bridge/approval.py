@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from bridge.definitions import Seen
 from bridge.errors import StateError
+from bridge.text import FILLERS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -349,11 +350,6 @@ class Grants:
         self._held = [grant for grant in self._held if grant.run_id != run_id]
 
 
-_INVISIBLE: Final = frozenset(
-    # Letters and marks that print as nothing; the rest of the unseen is what `str.isprintable` refuses.
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
-    + "".join(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
-)
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -364,11 +360,11 @@ def escape(text: str) -> str:
     surrogates and unassigned ones become `\n`, `\r`, `\t` or `\u{1b}`; the result is one line. For whatever a worker, a
     server or a model wrote.
     """
-    if text.isprintable() and _INVISIBLE.isdisjoint(text):
+    if text.isprintable() and FILLERS.isdisjoint(text):
         return text
     return "".join(
         character
-        if character.isprintable() and character not in _INVISIBLE
+        if character.isprintable() and character not in FILLERS
         else _SHORT.get(character) or f"\\u{{{ord(character):x}}}"
         for character in text
     )

@@ -10,13 +10,25 @@ import msgspec
 # Unicode categories of what nobody sees (control, format such as bidi and zero-width, surrogates, private use) or that
 # breaks a line. U+E0000 to U+E007F, which smuggle text past a reader, are format characters too.
 INVISIBLE: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+# Letters, marks and signs that print as nothing: fillers, and variation selectors, of which any text can be made.
+FILLERS: Final = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+    + "".join(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
+)
+
+
+def unseen(character: str) -> bool:
+    """Whether a person does not see it."""
+    if character.isascii():
+        return not character.isprintable()
+    return unicodedata.category(character) in INVISIBLE or character in FILLERS
 
 
 def visible(text: str) -> str:
     """The text on one line: white space of any kind becomes one space, invisible characters go."""
     if text.isascii() and text.isprintable():
         return text if "  " not in text and text[:1] != " " and text[-1:] != " " else " ".join(text.split())
-    return " ".join("".join(c for c in text if c.isspace() or unicodedata.category(c) not in INVISIBLE).split())
+    return " ".join("".join(c for c in text if c.isspace() or not unseen(c)).split())
 
 
 def cut(text: str, length: int) -> str:

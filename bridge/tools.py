@@ -10,7 +10,6 @@ import hashlib
 import inspect
 import json
 import math
-import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -23,13 +22,13 @@ import msgspec
 from bridge.dialect import plain
 from bridge.errors import CatalogError
 from bridge.names import identifier, names_of_server
+from bridge.text import unseen
 from sandbox import ToolName
 
 Caller = Literal["direct", "programmatic"]
 Schema = Mapping[str, Any] | bool
 CALLERS: Final[frozenset[Caller]] = frozenset(get_args(Caller))
 NAME_LENGTH: Final = 128  # characters; what MCP 2026-07-28 allows a tool's name
-INVISIBLE: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories that a person cannot see or that break a line
 
 
 class Derived(Enum):
@@ -389,5 +388,5 @@ def _check_name(kind: str, name: object) -> None:
     if len(name) > NAME_LENGTH:
         raise CatalogError(f"{kind} name {name[:40] + '…'!r} has {len(name)} characters, over {NAME_LENGTH}")
     for character in name:
-        if unicodedata.category(character) in INVISIBLE:
+        if unseen(character):
             raise CatalogError(f"{kind} name {name!r} has an invisible character (U+{ord(character):04X}): remove it")

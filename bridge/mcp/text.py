@@ -6,11 +6,11 @@ Pure functions and one ring of bytes; nothing here knows the MCP SDK.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from typing import Any, Final
 
 from bridge.dialect import is_list, is_object
+from bridge.text import unseen
 
 TAIL_BYTES: Final = 16 << 10  # of stderr that are kept for each server
 SHOWN_LINES: Final = 8  # of stderr, in an error that an operator reads
@@ -50,19 +50,13 @@ def printable(text: str, limit: int, *, keep: str = "\t") -> str:
     Terminals act on control characters and people do not see format characters (bidi, zero width, tags), so what an
     untrusted server wrote shows them as `\\x1b` or `\\u202e`.
     """
-    shown = "".join(c if c in keep or not _unseen(c) else _escape(c) for c in text[: limit + 1])
+    shown = "".join(c if c in keep or not unseen(c) else _escape(c) for c in text[: limit + 1])
     return shown if len(shown) <= limit else f"{shown[:limit]}… ({len(text):,} characters)"
 
 
 def invisible(text: str) -> list[str]:
-    """The characters of a text that a reader does not see, as `U+200B`, each once."""
-    return [f"U+{ord(c):04X}" for c in dict.fromkeys(text) if c not in "\n\r\t" and _unseen(c)]
-
-
-def _unseen(character: str) -> bool:
-    if character.isascii():
-        return not character.isprintable()
-    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    """The characters of a text that a reader does not see, as `U+200B`, each once; not those that shape an emoji."""
+    return [f"U+{ord(c):04X}" for c in dict.fromkeys(text) if c not in "\n\r\t\ufe0e\ufe0f" and unseen(c)]
 
 
 def _escape(character: str) -> str:
