@@ -133,6 +133,7 @@ class SandboxOptions(Section):
     max_waiting: Annotated[int, Field(ge=1)] | None = None
     recycle_after: Annotated[int, Field(ge=1)] | None = None
     namespaces: bool | None = None
+    bubblewrap: bool | None = None
     require: Annotated[list[str], BeforeValidator(_all_walls)] | None = None
 
 

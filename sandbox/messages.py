@@ -65,7 +65,8 @@ class Settings(Struct, frozen=True):
     memory_bytes: int
     namespaces: bool
     channel: int  # the control socket of a zygote, the channel of a spawned worker
-    parent: int  # process id of the host: gone, and so is whoever it started
+    parent: int  # process id of the host: gone, and so is whoever it started; 0: of whoever starts it in its place
+    bubblewrap: bool = False
 
 
 # ---- host to worker ---------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from sandbox import bubblewrap
 from sandbox.errors import EngineUnavailable, SandboxError
 from sandbox.messages import Settings
 from sandbox.wire import EXIT, FORK, FORK_SPARE, REAP, ZYGOTE_READY
@@ -56,14 +57,20 @@ def command(entry: str, settings: Settings) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", code, msgspec.json.encode(settings).decode()]
 
 
-def start(entry: str, settings: Settings, ours: socket.socket, theirs: socket.socket) -> subprocess.Popen[bytes]:
+def start(
+    entry: str, settings: Settings, ours: socket.socket, theirs: socket.socket, bwrap: str = ""
+) -> subprocess.Popen[bytes]:
     """Start an interpreter of our own package, from this very thread: it dies with the thread that started it."""
-    settings = msgspec.structs.replace(settings, channel=theirs.fileno(), parent=os.getpid())
+    parent = 0 if settings.bubblewrap else os.getpid()
+    settings = msgspec.structs.replace(settings, channel=theirs.fileno(), parent=parent)
+    words = command(entry, settings)
+    if bwrap:
+        words = bubblewrap.wrapped(words, bwrap=bwrap, root=os.geteuid() == 0)
     ours.setblocking(False)
     try:
         with theirs:
             return subprocess.Popen(  # noqa: S603  our own interpreter and text
-                command(entry, settings),
+                words,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # V8's last words hold addresses and paths: nobody may see them
@@ -82,9 +89,12 @@ class Zygote:
     """A zygote process and our line to it. Not for two tasks at once except through its lock."""
 
     def __init__(self, settings: Settings) -> None:
+        bwrap = bubblewrap.find() if settings.bubblewrap else ""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control = ours
-        self.process = start("zygote", settings, ours, theirs)
+        self.process = start("zygote", settings, ours, theirs, bwrap)
+        self.wrapped = settings.bubblewrap
+        self._wrapped = -1  # a pidfd of the zygote itself, where `process` is its wrapper
         self.forked = 0
         self.alive = 0  # workers that were not reaped yet: it must outlive them, they die with it
         self.retired = False
@@ -101,12 +111,16 @@ class Zygote:
         with anyio.move_on_after(START_S), suppress(OSError):
             answer = await self._receive(4096)
         if answer == ZYGOTE_READY:
+            if self.wrapped:
+                self._wrapped = bubblewrap.child(self.process.pid)
             self.is_ready = True
             return
         ended = self.process.poll()
         self.kill()
         silence = f"no answer within {START_S:.0f} s" if ended is None else f"its process ended with status {ended}"
         reason = answer.decode("utf-8", "replace") or silence
+        if self.wrapped and not answer:
+            reason += " under bubblewrap (does `bwrap --ro-bind / / true` work here?)"
         raise EngineUnavailable(f"V8 did not start: {reason}. `sandbridge doctor` checks each part")
 
     async def make(self, *, spare: bool = False) -> Born:
@@ -167,6 +181,11 @@ class Zygote:
         """End it now, and with it every worker of it."""
         with suppress(OSError):
             self.control.close()
+        if self._wrapped >= 0:  # bubblewrap has given up the power to take along what became another user
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._wrapped, signal.SIGKILL)
+            os.close(self._wrapped)
+            self._wrapped = -1
         self.process.kill()
         self.process.wait()
 

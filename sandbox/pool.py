@@ -63,6 +63,7 @@ class Sandbox:
         recycle_after: Forks after which a zygote is replaced.
         namespaces: Try to enter namespaces (a bonus that most containers refuse).
         fork: Fork from a zygote. False spawns each worker, as on platforms without fork.
+        bubblewrap: Start the zygote by `bwrap`, in a file tree that has the interpreter and nothing of the host's.
 
     Raises:
         EngineUnavailable, WallMissing: On entering; also later, where a wall cannot be raised any more.
@@ -81,12 +82,15 @@ class Sandbox:
         recycle_after: int = 1_000,
         namespaces: bool = True,
         fork: bool = CAN_FORK,
+        bubblewrap: bool = False,
     ) -> None:
         if sys.platform == "win32":
             raise EngineUnavailable("workers need descriptors that a child inherits, which Windows has not: use WSL")
         counts = (recycle_after, *(count for count in (max_workers, max_waiting) if count is not None))
         if spares < 0 or min(counts) < 1:
             raise ValueError("spares must be 0 or more, recycle_after, max_workers and max_waiting 1 or more")
+        if bubblewrap and not fork:
+            raise ValueError("bubblewrap=True wraps a zygote, which fork=False has not: leave out one of them")
         self.limits = limits or Limits()
         self.walls: dict[str, str] = {}
         self.engine_digest = ""
@@ -103,6 +107,7 @@ class Sandbox:
             namespaces=namespaces,
             channel=-1,
             parent=os.getpid(),
+            bubblewrap=bubblewrap,
         )
         self._origin: Origin | None = None
         self._retired: list[Origin] = []

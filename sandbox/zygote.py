@@ -35,12 +35,13 @@ def main() -> NoReturn:
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     control = socket.socket(fileno=settings.channel)
     walls = cell(settings)
+    parent = settings.parent or os.getppid()
     try:
-        raised = jail.in_zygote(walls, parent=settings.parent)
+        raised = jail.in_zygote(walls, parent=parent)
         loaded = Engine(settings)
         source.warm()
         jail.seal_code_pages(walls, raised)
-        jail.before_forking(walls, raised, parent=settings.parent)
+        jail.before_forking(walls, raised, parent=parent)
         isolate = Isolate(loaded.dll)
     except Exception as error:  # noqa: BLE001  whatever it is, the host is the one that can say it to a person
         give_up(control, error)
