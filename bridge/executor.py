@@ -6,32 +6,33 @@ import copy
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
-import anyio.from_thread
 
 from bridge.approval import Approver, Grants
 from bridge.approver_key import check
 from bridge.errors import StateError
-from bridge.keeping import Keeper
+from bridge.keys import checked_keys
 from bridge.lock import Lock, lock_of
 from bridge.offer import Offer, checked_arguments
 from bridge.policy import Policy
-from bridge.replies import inputs_text
-from bridge.roster import KEPT_RUNS, Order, Roster
-from bridge.run import Run
 from bridge.tools import Caller, Catalog, Tool
 from sandbox import Call, Limits, Notice, Sandbox
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
+    from anyio.from_thread import BlockingPortal
 
     from bridge.elicitation import Elicit
     from bridge.events import Event
+    from bridge.keeping import Keeper
     from bridge.logbook import Logbook
     from bridge.mcp import Server
     from bridge.results import Result
+    from bridge.roster import Roster
+    from bridge.run import Run
 
 HIBERNATE_AFTER_S: Final = 30.0
 
@@ -94,23 +95,35 @@ class Executor:
         self._own = sandbox is None
         self.sandbox = sandbox or Sandbox(limits=self.limits)
         self._offer = Offer(given, self.policy, self.grants, lock_of(lock))
-        approved_by = "" if approver_key is None else check(approver_key)
-        self._keeper = Keeper(store, key, audience, approver=approved_by)
-        self._roster = Roster(
+        self._approved_by = "" if approver_key is None else check(approver_key)
+        self._keeps = (store, checked_keys(key), audience)
+        self._hibernate_after_s, self._logbook = hibernate_after_s, logbook
+        self._tasks: TaskGroup | None = None
+        self._open = False
+        self._sync: ExitStack | None = None
+        self._portal: BlockingPortal | None = None
+
+    @cached_property
+    def _keeper(self) -> Keeper:
+        from bridge.keeping import Keeper
+
+        return Keeper(*self._keeps, approver=self._approved_by)
+
+    @cached_property
+    def _roster(self) -> Roster:
+        from bridge.roster import Roster
+
+        return Roster(
             self.sandbox,
             self._offer,
             self._keeper,
             limits=self.limits,
             grants=self.grants,
-            approver=approver,
-            on_event=on_event,
-            hibernate_after_s=hibernate_after_s,
-            logbook=logbook,
+            approver=self.approver,
+            on_event=self.on_event,
+            hibernate_after_s=self._hibernate_after_s,
+            logbook=self._logbook,
         )
-        self._tasks: TaskGroup | None = None
-        self._open = False
-        self._sync: ExitStack | None = None
-        self._portal: anyio.from_thread.BlockingPortal | None = None
 
     # ---- life -----------------------------------------------------------------------------------------------------
 
@@ -121,6 +134,7 @@ class Executor:
         if self._own:
             self.sandbox.launch()  # V8 loads in its own process while the rest happens here
         try:
+            self._roster.tasks = None  # imports what drives runs
             if self._own:
                 await self.sandbox.__aenter__()
             await self._keeper.open()
@@ -158,11 +172,13 @@ class Executor:
 
     def __enter__(self) -> Self:
         """For code without an event loop: one thread runs it, as long as the block lasts."""
+        from anyio.from_thread import start_blocking_portal
+
         if self._open or self._sync is not None:
             raise StateError("this executor is open already")
         self._sync = ExitStack()
         try:
-            self._portal = self._sync.enter_context(anyio.from_thread.start_blocking_portal())
+            self._portal = self._sync.enter_context(start_blocking_portal())
             self._sync.enter_context(self._portal.wrap_async_context_manager(self))
         except BaseException:
             sync, self._sync, self._portal = self._sync, None, None
@@ -266,6 +282,9 @@ class Executor:
             TypeError: `inputs` has no JSON form.
             ValueError: `inputs` is more than half of what one message to the worker may hold.
         """
+        from bridge.replies import inputs_text
+        from bridge.roster import Order
+
         if not isinstance(program, str):  # pyright: ignore[reportUnnecessaryIsInstance]  what a model left out
             raise TypeError(f"a program is the text that the model wrote (str), not {type(program).__name__}")
         (given, changed), room = inputs_text(inputs), self.sandbox.limits.frame_bytes // 2
@@ -305,6 +324,8 @@ class Executor:
             program: The text of that program, for those who approve.
             limits, context, on_event: As for `start`.
         """
+        from bridge.roster import Order
+
         return await self._roster.begin(
             Order(
                 program=program,
@@ -360,6 +381,8 @@ class Executor:
             blob = server.blobs.get(handle)
             if blob is not None:
                 return blob
+        from bridge.roster import KEPT_RUNS
+
         raise StateError(f"nothing is kept under {handle!r}: the last {KEPT_RUNS} results are")
 
     def run_sync(self, program: str, **options: Any) -> Result:

@@ -25,7 +25,7 @@ import anyio.to_thread
 import msgspec
 
 from bridge.approval import Grant, Grants
-from bridge.errors import BridgeError, ConfigurationError, StateError
+from bridge.errors import BridgeError, StateError
 from bridge.journal import Began, Ended, Record, decode, encode
 from bridge.state import RunState
 
@@ -38,7 +38,6 @@ T = TypeVar("T")
 log: Final = logging.getLogger("sandbridge")
 
 LEASE_S: Final = 30.0  # a host that has been silent for so long is taken to be gone
-KEY_BYTES: Final = 16  # at least; a key of fewer can be guessed
 STATE_BYTES: Final = 1 << 30  # of a journal inside a state; only one that we signed gets so far
 _CLAIM, _SEALED = "sbrun1", "sbstate1"
 
@@ -100,14 +99,14 @@ class Keeper:
     def __init__(
         self,
         url: str | None,
-        key: bytes | str | Sequence[bytes | str] | None,
+        keys: list[bytes],
         audience: str,
         lease_s: float = LEASE_S,
         *,
         approver: str = "",
     ) -> None:
         self.approver = approver
-        self.keys = _keys(key)
+        self.keys = keys
         self.audience = audience
         self.lease_s = lease_s
         self.store: Store | None = None
@@ -372,15 +371,6 @@ def waiting_rows(state: RunState) -> list[Waiting]:
         )
         for call in state.waiting.values()
     ]
-
-
-def _keys(given: bytes | str | Sequence[bytes | str] | None) -> list[bytes]:
-    keys = [] if given is None else [given] if isinstance(given, (bytes, str)) else list(given)
-    made = [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
-    for key in made:
-        if len(key) < KEY_BYTES:
-            raise ConfigurationError(f"a key has at least {KEY_BYTES} bytes, such as secrets.token_bytes(32)")
-    return made
 
 
 def _mac(key: bytes, body: str) -> bytes:

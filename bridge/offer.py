@@ -9,10 +9,8 @@ import anyio
 
 from bridge.approval import Grants
 from bridge.errors import CatalogError
-from bridge.gate import Gate, usable
 from bridge.lock import Lock
 from bridge.policy import Policy
-from bridge.state import RunState
 from bridge.tools import Catalog, Entry, Tool
 from sandbox import Limits
 
@@ -21,7 +19,9 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from bridge.elicitation import Elicit
+    from bridge.gate import Gate
     from bridge.mcp import Server
+    from bridge.state import RunState
 
 
 class Offer:
@@ -77,6 +77,8 @@ class Offer:
 
     def gate(self) -> Gate:
         """The gate of the next run."""
+        from bridge.gate import Gate, usable
+
         versions = tuple(server.version for server in self.servers)
         if self._gate is None or versions != self._versions:
             if self.servers:
@@ -101,6 +103,8 @@ class Offer:
 
         A run is bound to the tools that it called or awaits: those of them that are not what they were are asked about.
         """
+        from bridge.gate import Gate
+
         gate = self.gate()
         if state.began.tools == gate.bound:
             return gate

@@ -173,7 +173,7 @@ async def _matched(sandbox: Sandbox, state: RunState, program: str, inputs: byte
     roster = Roster(
         sandbox,
         _Recorded(tape),
-        Keeper(None, None, "sandbridge"),
+        Keeper(None, [], "sandbridge"),
         limits=state.limits,
         grants=tape.grants,
         approver=None,

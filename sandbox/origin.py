@@ -51,9 +51,13 @@ class Born:
 
 
 def command(entry: str, settings: Settings) -> list[str]:
-    """`python -I -S` with the module path handed over: no environment, user site or .pth file has a say."""
+    """`python -I -S` with the module path handed over: no environment, user site or .pth file has a say.
+
+    Without its collector of cycles: a zygote makes none, a worker lives for one program, and a collection in it would
+    write to every page that it shares with the others.
+    """
     path = [str(Path(__file__).resolve().parent.parent), *(p for p in sys.path if p)]
-    code = f"import sys; sys.path[:] = {path!r}; from sandbox.{entry} import main; main()"
+    code = f"import gc, sys; gc.disable(); sys.path[:] = {path!r}; from sandbox.{entry} import main; main()"
     return [sys.executable, "-I", "-S", "-c", code, msgspec.json.encode(settings).decode()]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from sandbox import standing
@@ -173,30 +174,31 @@ class Sandbox:
             try:
                 yield worker
             finally:
-                # Out of the caller's way: nobody waits for a process to be torn down.
-                worker.kill("over")
                 if worker in self._live:
-                    self._tasks.start_soon(self.bury, worker)
+                    self._tasks.start_soon(self._clear_away, worker)
 
     async def start(self, worker: Worker, start: Start, limits: Limits, timeout_s: float | None = None) -> Wave | None:
         """`Worker.start` in one of the `max_workers` slots; waits for a slot first."""
-        async with self._slots:
-            self._computes(worker)
-            try:
-                return await worker.start(start, limits, timeout_s)
-            finally:
-                self._computing.discard(worker)
+        await self._begin_step(worker)
+        try:
+            return await worker.start(start, limits, timeout_s)
+        finally:
+            self._end_step(worker)
 
     async def deliver(
         self, worker: Worker, now_ms: float, replies: Sequence[Reply], timeout_s: float | None = None
     ) -> Wave | None:
         """`Worker.deliver` in one of the `max_workers` slots."""
-        async with self._slots:
-            self._computes(worker)
-            try:
-                return await worker.deliver(now_ms, replies, timeout_s)
-            finally:
-                self._computing.discard(worker)
+        await self._begin_step(worker)
+        try:
+            return await worker.deliver(now_ms, replies, timeout_s)
+        finally:
+            self._end_step(worker)
+
+    async def _clear_away(self, worker: Worker) -> None:
+        """Out of the way of whoever waits for the result: nobody waits for a process to be torn down."""
+        await anyio.lowlevel.checkpoint()
+        await self.bury(worker)
 
     async def bury(self, worker: Worker) -> Death:
         """Kill and reap a worker, and renew the zygote when what ended it may have shown its address layout."""
@@ -300,12 +302,19 @@ class Sandbox:
 
     # ---- watching ----------------------------------------------------------------------------------------------------
 
-    def _computes(self, worker: Worker) -> None:
+    async def _begin_step(self, worker: Worker) -> None:
+        try:
+            self._slots.acquire_nowait()  # a third of the time that the event loop's own checks take
+        except anyio.WouldBlock:
+            await self._slots.acquire()
         self._computing.add(worker)
         worker.alone = len(self._computing) == 1
-        worker.since = time.monotonic()
-        self._last_step = time.monotonic()
+        worker.since = self._last_step = time.monotonic()
         self._busy.set()
+
+    def _end_step(self, worker: Worker) -> None:
+        self._computing.discard(worker)
+        self._slots.release()
 
     async def _watch(self) -> None:
         while True:

@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 import anyio.lowlevel
 
+from sandbox import walls
 from sandbox.errors import RemoteProtocolError
 from sandbox.jail import memory_plan
 from sandbox.limits import LimitName, Limits
@@ -31,9 +31,10 @@ CHUNK_BYTES: Final = 1 << 18
 READY_S: Final = 30.0
 # Most steps take less than a turn of an event loop costs. While no other worker computes, the loop may as well wait for
 # this one in place, so briefly that nothing else on it is held up: measured, a third of the time of a step.
-BRIEF_S: Final = 0.0002
+BRIEF_S: Final = 0.0005
 IN_PLACE: Final = 8  # steps in a row that may be taken so; a worker that always answers at once would have the loop
 SELECTABLE: Final = 1024  # FD_SETSIZE: what select() can look at
+# A worker that is waited for in place is kept on the waiting core: waking another one costs more than a short step.
 SPREAD_S: Final = 0.02  # of computing; from then on the other cores are worth more than a fast handover
 DYING_S: Final = 1.0
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -77,7 +78,7 @@ class Worker:
         self.engine_digest = ""
         self.computing = False
         self.since = 0.0  # when it began to compute
-        self._spread = False
+        self._near = False  # kept on the core of who waits for it
         self._in_place = 0  # steps in a row for which nobody else had a turn
         self.alone = False  # no other worker of the sandbox computes; the sandbox says so
         self.memory_at_ready = 0
@@ -121,6 +122,8 @@ class Worker:
             The wave, or None when the worker has ended: `close` then says how.
         """
         self.limits = limits
+        if self.alone and (core := walls.core()) is not None:
+            self._go(core)
         return self._wave(await self._step(self._connection.start(start), timeout_s))
 
     async def deliver(self, now_ms: float, replies: Sequence[Reply], timeout_s: float | None = None) -> Wave | None:
@@ -231,8 +234,7 @@ class Worker:
     def memory(self) -> int:
         """Resident bytes now; 0 where the platform does not say."""
         try:
-            fields = Path(f"/proc/{self.pid}/statm").read_bytes().split()
-            resident = int(fields[1]) * PAGE_BYTES
+            resident = int(self._said("statm").split()[1]) * PAGE_BYTES
         except (OSError, IndexError, ValueError):
             return 0
         self.peak_bytes = max(self.peak_bytes, resident)
@@ -240,33 +242,41 @@ class Worker:
 
     def grown(self) -> int:
         """Peak of what the program added to a ready worker, in bytes."""
-        with suppress(OSError, ValueError):
-            for line in Path(f"/proc/{self.pid}/status").read_bytes().splitlines():
-                if line.startswith(b"VmHWM:"):
-                    self.peak_bytes = max(self.peak_bytes, int(line.split()[1]) << 10)
+        with suppress(OSError, IndexError, ValueError):
+            peak = self._said("status").split(b"VmHWM:", 1)[1].split(None, 1)[0]
+            self.peak_bytes = max(self.peak_bytes, int(peak) << 10)
         return max(0, self.peak_bytes - self.memory_at_ready)
+
+    def _said(self, name: str) -> bytes:
+        """What the kernel says of it."""
+        file = os.open(f"/proc/{self.pid}/{name}", os.O_RDONLY)
+        try:
+            return os.read(file, 4096)
+        finally:
+            os.close(file)
 
     def watch(self) -> None:
         """The watchdog's look: kill what is over its memory, or over a CPU limit lower than the kernel was told."""
-        if not self._spread and time.monotonic() - self.since > SPREAD_S:
-            self._spread = True
-            self._go_anywhere()
+        if self._near and time.monotonic() - self.since > SPREAD_S:
+            self._go(None)
         if self.memory() - self.memory_at_ready > memory_plan(self.limits.memory_bytes).watchdog_bytes:
             self.kill("memory_bytes")
         elif self.cpu_s() > self.limits.cpu_s:
             self.kill("cpu_s")
 
-    def _go_anywhere(self) -> None:
-        """Free its threads from the one core on which short steps are fastest."""
-        with suppress(OSError, AttributeError, ValueError):
-            for thread in os.listdir(f"/proc/{self.pid}/task"):  # noqa: PTH208  names only
-                os.sched_setaffinity(int(thread), os.sched_getaffinity(0))
+    def _go(self, core: int | None) -> None:
+        """Keep it on one core, or free it from that."""
+        self._near = core is not None
+        with suppress(OSError, AttributeError):  # not on this platform, or not by this container
+            os.sched_setaffinity(self.pid, os.sched_getaffinity(0) if core is None else (core,))
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     async def _step(self, data: bytes, timeout_s: float | None) -> FromWorker | None:
         """Send, then wait for one message; None when there will be none."""
         channel = self._born.channel
+        if self._near and not self.alone:
+            self._go(None)
         self.computing = True
         self._in_place += 1
         try:

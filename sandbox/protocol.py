@@ -110,22 +110,24 @@ class Connection:
         entries = sum(map(len, lists))
         if entries > WAVE_ITEMS or len(wave.heard) > WAVE_ITEMS:
             raise RemoteProtocolError("a wave with too many entries")
-        arguments = sum(len(bytes(call.arguments)) for call in wave.calls)
-        self._left -= size - arguments + _ENTRY_BYTES * entries + _WAVE_BYTES
-        if self._left < 0:
-            raise RemoteProtocolError("more output than all limits together let through")
-        for item in sorted([*wave.calls, *wave.timers], key=lambda item: item.id):
-            if item.id < self._next_id:
-                raise RemoteProtocolError(f"id {item.id} is not new")
-            self._next_id = item.id + 1
-            self._open.add(item.id)
+        arguments = 0
         for call in wave.calls:
             if call.tool not in self._tools:
                 raise RemoteProtocolError("a call of a tool that the program was not given")
-            if len(bytes(call.arguments)) > self._limits.argument_bytes + 2:  # and the brackets of the list
+            text = bytes(call.arguments)
+            if len(text) > self._limits.argument_bytes + 2:  # and the brackets of the list
                 raise RemoteProtocolError(f"arguments over argument_bytes={self._limits.argument_bytes}")
-            if not bytes(call.arguments).startswith(b"["):
+            if not text.startswith(b"["):
                 raise RemoteProtocolError("arguments that are no list")
+            arguments += len(text)
+        self._left -= size - arguments + _ENTRY_BYTES * entries + _WAVE_BYTES
+        if self._left < 0:
+            raise RemoteProtocolError("more output than all limits together let through")
+        for number in sorted(item.id for items in (wave.calls, wave.timers) for item in items):
+            if number < self._next_id:
+                raise RemoteProtocolError(f"id {number} is not new")
+            self._next_id = number + 1
+            self._open.add(number)
         for timer in wave.timers:
             if not (math.isfinite(timer.ms) and timer.ms >= 0):
                 raise RemoteProtocolError("a timer that is never due")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import ctypes
 
 CHUNK_BYTES: Final = 1 << 20
+READ_BYTES: Final = 1 << 16  # at once, where no more is known to come: the C library then reuses the memory of the last
 ABSENT: Final = (
     "WebAssembly SharedArrayBuffer Atomics FinalizationRegistry WeakRef ShadowRealm gc __timer_manager "
     "__TimerManager Worker process require"
@@ -33,26 +34,37 @@ _REHEARSAL: Final = (  # a `Start`, but for its program
     b'"inputs":{"d":[1]},"seed":1,"now_ms":0,"argument_bytes":1000000,"value_bytes":1000000,"log_bytes":1000000,'
     b'"frame_bytes":1000000}'
 )
-_WARM: Final = "[new Date(0).toLocaleString('en'), 'e'.normalize('NFD'), 'a'.localeCompare('b')].length"  # ICU's data
+_REHEARSED: Final = """\
+const found = [], wanted = '%s';
+for (let page = 1; page < 3; page++) {
+  const { rows } = await tools.a({ page, wanted });
+  for (const row of rows) if (row.total > 1.5 && row.name !== wanted) found.push({ ...row, page });
+}
+const all = await Promise.all(found.map(async (one) => (await b.c({ id: one.id })).name ?? `${one.id}`));
+text(`${all.length} found`);
+return { count: all.length, first: all.slice(0, 3) };
+"""
+_REHEARSED_REPLY: Final = b'{"type":"deliver","now_ms":0,"replies":[{"type":"value","id":1,"value":{"a":[1]}}]}'
 _KEPT_CODES: Final = frozenset(("invalid_arguments", "unknown_tool", "denied", "expired"))
 
 
 class Channel:
-    """Frames on one descriptor."""
+    """Frames on one descriptor, or on one for each direction."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, reading: int, writing: int) -> None:
+        self._reading = reading
+        self._writing = writing
         self._ahead = b""  # what was read beyond what was asked for
 
     def send(self, text: bytes) -> None:
-        data = memoryview(len(text).to_bytes(HEADER_BYTES, "big") + text)
+        data = memoryview(framed(text))
         while data:
-            data = data[os.write(self._descriptor, data) :]
+            data = data[os.write(self._writing, data) :]
 
     def receive(self) -> bytes:
-        """The next frame; ends the process when the host has closed its end."""
-        size = int.from_bytes(self._exactly(HEADER_BYTES), "big")
-        return self._exactly(size)
+        """The next frame; nothing when the host has closed its end."""
+        header = self._exactly(HEADER_BYTES)
+        return self._exactly(int.from_bytes(header, "big")) if header else b""
 
     def _exactly(self, size: int) -> bytes:
         parts: list[bytes] = []
@@ -60,12 +72,17 @@ class Channel:
         while len(data) < size:
             parts.append(data)
             size -= len(data)
-            data = os.read(self._descriptor, CHUNK_BYTES)
+            data = os.read(self._reading, min(max(size, READ_BYTES), CHUNK_BYTES))
             if not data:
-                os._exit(0)
+                return b""
         self._ahead = data[size:]
         parts.append(data[:size])
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def framed(text: bytes) -> bytes:
+    """A frame on the wire."""
+    return len(text).to_bytes(HEADER_BYTES, "big") + text
 
 
 class Engine:
@@ -133,25 +150,26 @@ class Realm:
     async def rehearse(self, text: str) -> None:
         """Go once through what every program needs, so that nobody waits for what is done once: compiling, page faults.
 
+        It is the very life of a program, for whatever it touches for the first time is a page to be copied. Only the
+        program itself is one that the realm brings, and what that leaves behind is undone.
+
         Args:
             text: Any; another one each time, for V8 compiles no text twice.
 
         Raises:
             JSError: It did not go as a program's life goes.
         """
-        program = f"const a = '{text}';\nreturn a"
-        start = decode_to_worker(_REHEARSAL % msgspec.json.encode(program))
-        assert isinstance(start, Start), "it says so"
-        script = source.prepare(start.program, start.tools)
-        assert isinstance(script, source.Script), "it is a program"
-        await compile_script(self.isolate, start.program, script, "rehearsed")
-        await self.put("rehearsal", boot(start, script))
-        called = await self.take()
-        await self.put("inbox", b'{"now_ms":0,"replies":[{"type":"value","id":1,"value":{"a":[1]}}]}')
-        returned = await self.take()
+        program = _REHEARSED % text
+        (reading, source_end), (sink, writing) = os.pipe(), os.pipe()
+        os.write(source_end, framed(_REHEARSAL % msgspec.json.encode(program)) + framed(_REHEARSED_REPLY))
+        os.close(source_end)
+        await run(self, "", Channel(reading, writing), rehearsing=True)
         await self.put("reset", b"")
-        if b'"tool":"a"' not in called or b'"returned"' not in returned:
-            raise engine.JSError(f"a rehearsal failed: {(called + returned)[:1000].decode('utf-8', 'replace')}")
+        said = os.read(sink, READ_BYTES)
+        for descriptor in (reading, sink, writing):
+            os.close(descriptor)
+        if b'"tool":"a"' not in said or b'"returned"' not in said:
+            raise engine.JSError(f"a rehearsal failed: {said[:1000].decode('utf-8', 'replace')}")
 
 
 def cell(settings: Settings) -> jail.Jail:
@@ -186,35 +204,44 @@ async def serve(
 async def live(loaded: Engine, made: Realm, raised: jail.Raised, walls: jail.Jail) -> NoReturn:
     """Raise the last walls, say `Ready`, run one program."""
     jail.before_program(walls, raised)
-    line = Channel(walls.channel if sys.platform == "linux" else loaded.settings.channel)
+    channel = walls.channel if sys.platform == "linux" else loaded.settings.channel
+    line = Channel(channel, channel)
     line.send(encode(Ready(walls=raised.walls, engine=engine.VERSION, digest=loaded.digest)))
     await run(made, loaded.web_text, line)
+    os._exit(0)
 
 
-async def run(made: Realm, web_text: str, channel: Channel) -> NoReturn:
-    """Run one program: prepare its text, then waves out and replies in until the host ends the process."""
+async def run(made: Realm, web_text: str, channel: Channel, *, rehearsing: bool = False) -> None:
+    """Run one program: prepare its text, then waves out and replies in until the host closes its end."""
     secret = "s" + os.urandom(8).hex()
-    start = decode_to_worker(channel.receive())
+    start = decode_to_worker(data) if (data := channel.receive()) else None
     if not isinstance(start, Start):
-        os._exit(1)
+        return
     script = source.prepare(start.program, start.tools)
-    if isinstance(script, source.Script):
-        if realm.needs_web(script.js):
-            await made.install_web(web_text)
-        function = await compile_script(made.isolate, start.program, script, secret)
-        if isinstance(function, Threw):
-            end(channel, Wave(warnings=list(script.notices), end=function))
-        await made.put("boot", boot(start, script))
-        await made.put("program", function)
-    else:
+    if not isinstance(script, source.Script):
         end(channel, Wave(end=script))
+        return
+    if realm.needs_web(script.js):
+        await made.install_web(web_text)
+    function = await compile_script(made.isolate, start.program, script, secret)
+    if isinstance(function, Threw):
+        end(channel, Wave(warnings=list(script.notices), end=function))
+        return
+    settings = boot(start, script)
+    if rehearsing:
+        await made.put("rehearsal", settings)
+    else:
+        await made.put("boot", settings)
+        await made.put("program", function)
     while True:
         out = await made.take()
         if out[:1] == b"!":
-            os._exit(1)  # the realm failed: the host reads it as a crash
+            return  # the realm failed: the host reads it as a crash
         wave = memoryview(out)[1:]
         channel.send(explained(bytes(wave), start, script) if out[:1] == b"T" else bytes(wave))
-        await made.put("inbox", channel.receive())
+        if not (replies := channel.receive()):
+            return
+        await made.put("inbox", replies)
 
 
 async def compile_script(
@@ -301,11 +328,11 @@ def short(said: Returned | Threw | None) -> Returned | Threw | None:
     return msgspec.structs.replace(said, name=said.name[:100], message=said.message[:4000], hint=said.hint[:2000])
 
 
-def end(channel: Channel, wave: Wave) -> NoReturn:
+def end(channel: Channel, wave: Wave) -> None:
     """Say the last word and wait to be killed."""
     channel.send(encode(msgspec.structs.replace(wave, end=short(wave.end))))
-    while True:
-        channel.receive()
+    while channel.receive():
+        pass
 
 
 def main() -> NoReturn:
@@ -324,8 +351,8 @@ def main() -> NoReturn:
         try:
             made = await loaded.realm(isolate)
         except engine.JSError as error:
-            line = Channel(walls.channel if sys.platform == "linux" else settings.channel)
-            line.send(encode(Broken(reason=str(error))))
+            channel = walls.channel if sys.platform == "linux" else settings.channel
+            Channel(channel, channel).send(encode(Broken(reason=str(error))))
             os._exit(1)
         await live(loaded, made, raised, walls)
 

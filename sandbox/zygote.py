@@ -15,11 +15,11 @@ Nothing of a program, a catalog or a tenant is ever here.
 
 from __future__ import annotations
 
-import gc
 import os
+import select
 import socket
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -28,6 +28,9 @@ from sandbox.engine import Isolate
 from sandbox.messages import Settings
 from sandbox.wire import EXIT, FORK_SPARE, REAP, ZYGOTE_READY
 from sandbox.worker import Engine, cell, serve
+
+QUIET_S: Final = 0.05
+INTERNATIONAL: Final = "[new Date(0).toLocaleString('en'), 'e'.normalize('NFD'), 'a'.localeCompare('b')].length"
 
 
 def main() -> NoReturn:
@@ -51,11 +54,14 @@ def main() -> NoReturn:
             made = await loaded.realm(isolate)
         except Exception as error:  # noqa: BLE001  as above
             give_up(control, error)
-        gc.collect()
-        gc.freeze()  # children then do not copy every page whose reference counts the collector touches
         control.send(ZYGOTE_READY)
         me = os.getpid()
-        channel, spare = serve_requests(control)
+        asked = serve_requests(control, quiet_s=QUIET_S)
+        if asked is None:  # nobody waits: what few programs need is made ready for all that come
+            await isolate.evaluate(INTERNATIONAL)
+            asked = serve_requests(control)
+        assert asked is not None, "it waits for as long as it takes"
+        channel, spare = asked
         # Only a fork gets here, and no way leads out of it but its end: it must never go on as a second zygote.
         await serve(loaded, made, raised, channel=channel, parent=me, spare=spare)
 
@@ -68,9 +74,16 @@ def give_up(control: socket.socket, error: Exception) -> NoReturn:
     os._exit(1)
 
 
-def serve_requests(control: socket.socket) -> tuple[int, bool]:
-    """Do what the host asks for. Returns in forks only: the descriptor of the worker, and whether it is a spare."""
+def serve_requests(control: socket.socket, quiet_s: float | None = None) -> tuple[int, bool] | None:
+    """Do what the host asks for.
+
+    Returns:
+        In forks only: the descriptor of the worker, and whether it is a spare. None when nothing was asked for
+        `quiet_s` seconds.
+    """
     while True:
+        if quiet_s is not None and not select.select([control], [], [], quiet_s)[0]:
+            return None
         request, ancillary, *_ = control.recvmsg(16, socket.CMSG_SPACE(4))
         if not request:
             os._exit(0)  # the host is gone
