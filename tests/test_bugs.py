@@ -1,4 +1,5 @@
-"""Which tests cover which row of tests/data/bugs.jsonl, in the areas of approvals, results and providers.
+"""Which tests cover which row of tests/data/bugs.jsonl, in the areas of approvals, results, providers,
+tools and MCP servers.
 
 The rows are what hurt users of comparable software. tests/durable/test_bugs.py has those of pauses and concurrency.
 """
@@ -14,7 +15,7 @@ import pytest
 from tests.conftest import cases
 
 ROOT = Path(__file__).parent
-AREAS = ("approval", "output", "provider-openai", "provider-anthropic")
+AREAS = ("approval", "output", "provider-openai", "provider-anthropic", "tools-schema", "mcp-client")
 TESTS = """
 SCH-05 providers/test_openai.py test_a_catalog_that_the_vendor_would_refuse_reaches_programs_all_the_same
 SCH-05 providers/test_anthropic.py test_the_code_tool_is_offered_alone_with_the_declarations
@@ -70,6 +71,53 @@ OUT-06 bridge/test_bugs.py test_what_json_has_a_form_for_reaches_a_tool_in_that_
 OUT-06 bridge/test_review.py test_what_json_cannot_say_is_said
 OUT-07 bridge/test_bugs.py test_a_long_id_comes_back_to_a_tool_with_the_same_digits
 OUT-07 bridge/test_executor.py test_big_integers_keep_their_digits_and_half_characters_break_nothing
+SCH-01 bridge/test_server_bugs.py test_a_recursive_schema_is_declared_called_and_costs_no_other_tool
+SCH-01 bridge/test_declarations.py test_what_refers_to_itself_gets_a_name
+SCH-01 bridge/test_declarations.py test_types_that_would_only_name_each_other_are_unknown
+SCH-01 bridge/test_declarations.py test_a_schema_too_large_or_too_deep_becomes_unknown_in_places
+SCH-01 bridge/test_schema.py test_references_in_a_circle_end
+SCH-01 bridge/test_schema.py test_a_remote_reference_is_refused_and_nothing_is_fetched
+SCH-02 bridge/test_functions.py test_a_description_beside_a_reference_is_kept
+SCH-02 bridge/test_functions.py test_a_recursive_model_keeps_its_definition_and_what_is_used_once_does_not
+SCH-08 bridge/test_server_bugs.py test_a_wrong_name_is_answered_with_the_nearest_ones_before_anything_ran
+SCH-09 bridge/test_server_bugs.py test_a_programs_own_mistakes_are_explained_and_a_tools_exception_is_not
+SCH-09 bridge/test_executor.py test_nothing_of_a_tools_exception_reaches_the_program_and_all_of_it_the_log
+SCH-12 bridge/test_server_bugs.py test_a_wrong_argument_is_explained_by_path_in_few_words
+SCH-12 bridge/test_schema.py test_a_refusal_says_where_what_was_expected_and_what_came
+SCH-12 bridge/test_schema.py test_a_refusal_stays_short_whatever_schema_and_value_are
+SCH-13 bridge/test_server_bugs.py test_arguments_are_checked_before_policy_and_people_see_them
+SCH-13 bridge/test_schema.py test_what_would_lose_or_guess_is_not_read
+SCH-15 bridge/test_server_bugs.py test_one_name_on_two_servers_and_a_function_is_three_tools_with_three_grants
+SCH-15 bridge/test_tools.py test_two_client_functions_that_would_share_a_name_are_both_named
+SCH-15 bridge/test_tools.py test_a_tool_that_a_server_lists_twice_is_used_once_with_a_warning
+
+MCC-01 bridge/test_mcp.py test_a_server_that_goes_away_rejects_all_its_calls_and_the_next_one_starts_it_again
+MCC-01 bridge/test_mcp.py test_the_operator_reads_how_a_server_ended_and_what_it_wrote_last
+MCC-02 bridge/test_mcp_http.py test_a_request_that_goes_wrong_costs_its_own_call_and_no_other
+MCC-02 bridge/test_mcp_http.py test_a_server_that_never_answers_is_given_up_by_the_callers_deadline
+MCC-03 bridge/test_mcp_executor.py test_a_deadline_of_the_gate_ends_a_call_to_a_server_that_never_answers
+MCC-03 bridge/test_mcp.py test_a_call_that_brings_no_result_rejects_at_once_and_the_session_goes_on
+MCC-03 bridge/test_mcp.py test_a_deadline_cancels_its_own_call_and_no_other
+MCC-06 bridge/test_mcp_start.py test_banners_and_logs_on_stdout_are_skipped_with_one_warning
+MCC-07 bridge/test_mcp.py test_an_odd_answer_is_read_all_the_same_and_the_session_goes_on
+MCC-07 bridge/test_mcp_text.py test_a_tail_is_the_end_of_all_that_was_written
+MCC-09 bridge/test_mcp_start.py test_bad_servers_do_not_keep_a_good_one_from_starting
+MCC-09 bridge/test_mcp_start.py test_a_server_that_dies_at_its_start_says_how_and_hides_what_it_was_given
+MCC-09 bridge/test_mcp_start.py test_a_command_that_cannot_be_started_says_why
+MCC-10 bridge/test_server_bugs.py test_a_connection_that_failed_leaves_no_task_and_nothing_that_runs_again
+MCC-12 bridge/test_mcp_end.py test_a_host_that_is_killed_takes_its_servers_and_what_they_started_with_it
+MCC-13 bridge/test_mcp.py test_a_cancelled_call_tells_the_server_once_and_the_connection_stays_usable
+MCC-16 bridge/test_mcp_start.py test_all_pages_of_a_list_are_read_and_a_list_without_end_ends
+MCC-19 bridge/test_mcp_http.py test_a_forgotten_session_is_made_again_and_the_call_that_was_not_executed_is_sent_again
+MCC-19 bridge/test_mcp_http.py test_a_server_that_comes_back_with_another_definition_is_not_called_under_the_old_one
+MCC-20 bridge/test_mcp_end.py test_a_server_gets_the_safe_base_and_what_was_named_and_no_secret_of_the_host
+MCC-20 bridge/test_mcp_start.py test_a_command_that_cannot_be_started_says_why
+MCC-22 bridge/test_mcp.py test_a_server_that_asks_during_a_call_is_answered_and_the_call_completes
+MCC-23 bridge/test_mcp.py test_a_change_of_the_list_during_a_call_is_read_without_stopping_the_call
+MCC-24 bridge/test_mcp_executor.py test_a_server_that_is_down_leaves_the_rest_of_the_executor_usable
+MCC-24 bridge/test_mcp_start.py test_a_required_server_that_is_down_raises_and_leaves_nothing_behind
+MCC-24 bridge/test_down.py test_a_server_that_ends_before_it_is_ready_is_down_everywhere_with_its_last_words
+MCC-26 bridge/test_mcp.py test_pictures_and_other_bytes_stay_here_and_the_program_gets_handles
 """  # noqa: E501  names stand on one line
 COVERED = [row.split() for row in TESTS.splitlines() if row]
 
