@@ -9,6 +9,9 @@ Three ways, one gate:
 - `local(client, executor)`: an application that already speaks the hosted form (`allowed_callers`, `caller`,
   `container`) keeps its code; its programs run here, with any model.
 
+What policy asks about pauses the loop, as `bridge.openai` shows. Deferred tools are found by `search_tools`; where the
+vendor runs the programs, it loads what was found (searching.py).
+
 `Offer` is for those with a loop of their own: `offer.tools` for the request, `await offer.handle(response)` for the
 answers. A map: wire.py has the blocks, schemas.py the declarations, offer.py one turn, conversation.py the loop,
 service.py and dialect.py the hosted form.

@@ -9,10 +9,22 @@ Three ways, one gate:
 - `local(client, executor)`: an application that already speaks the hosted form keeps its code; its programs run here,
   with any model.
 
+What policy asks about and no approver decides pauses the loop, also in the middle of a program; all that one response
+waits for comes at once (so does `bridge.anthropic`)::
+
+    reply = await openai.run(client, executor, model="...", input="...")
+    while reply.status == "paused":
+        verdicts = {}
+        for request in reply.approvals:  # arguments and program are the model's words: show them escaped
+            print(approval.escape(f"{request.tool} {request.arguments}, line {request.line} of\\n{request.program}"))
+            verdicts[request.id] = Approve() if input("run it? ") == "y" else Deny("not today")
+        reply = await reply.resume(verdicts)
+
+Deferred tools are found by `search_tools`, or by the vendor's own tool search, executed here (searching.py).
 `handle` and `tools` are for loops of one's own. A map: turns.py has what ends a loop, responses.py and chat.py the two
 APIs, answering.py who answers which call, approvals.py those that the vendor asks for, items.py and definitions.py the
-wire, client.py sends; service.py and dialect.py are the hosted
-form (over_chat.py: from models that speak Chat Completions only).
+wire, client.py sends; service.py and dialect.py are the hosted form (over_chat.py: from models that speak Chat
+Completions only).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import httpx2
 import openai as other_sdk
 import pytest
 
-from bridge import Approve, ConfigurationError, Executor, Policy, anthropic, ask, openai
+from bridge import Approve, ConfigurationError, Deny, Executor, Policy, anthropic, approval, ask, openai
 from bridge.code_tool import LoopError
 from bridge.events import Paused
 from bridge.loop import Answered
@@ -195,6 +195,21 @@ async def test_giving_verdicts_can_be_cancelled_and_the_conversation_goes_on(too
         "[sandbridge] cancelled",
         "[sandbridge] completed",
     ]
+
+
+async def test_the_loop_in_the_modules_text_asks_about_a_call_in_the_middle_of_a_program(
+    tools: Tools, opened: Sandbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = str(openai.__doc__).partition("::\n")[2].partition("\nDeferred")[0].strip("\n")
+    source = f"async def loop():\n{shown}\n    return reply"
+    with served() as wire:
+        wire.play([code(f"await tools.read({{ n: 5 }});\n{WRITE} // \\x1b[2J")], [says("ok")])
+        async with client_of(wire) as client, Executor(tools.all(), sandbox=opened, policy=ASKED) as executor:
+            given = {"client": client, "executor": executor, "input": lambda text: "y", "openai": openai}
+            exec(source, given | {"approval": approval, "Approve": Approve, "Deny": Deny}, scope := {})
+            reply = await scope["loop"]()
+    assert (reply.text, tools.reached, len(source.splitlines())) == ("ok", [{"n": 5}, {"n": 1}], 9)
+    assert capsys.readouterr().out.startswith("write {'n': 1}, line 2 of\n")
 
 
 async def test_an_executor_that_is_closed_ends_what_a_loop_waits_for(tools: Tools, opened: Sandbox) -> None:
