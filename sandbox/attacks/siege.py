@@ -23,7 +23,8 @@ from sandbox.limits import Limits, MiB
 from sandbox.messages import Settings, Threw
 from sandbox.pool import Sandbox, cores
 
-LIMITS: Final = Limits(cpu_s=1, wall_s=15, memory_bytes=64 * MiB)  # endless programs are a good part of the corpus
+LIMITS: Final = Limits(cpu_s=2, wall_s=20, memory_bytes=64 * MiB)
+SHORT: Final = Limits(cpu_s=0.4, wall_s=20, memory_bytes=64 * MiB)  # for what may be endless: a good part of the corpus
 DEADLINE_S: Final = 110.0  # of all of it: under two minutes, with what comes before and after
 NATIVE_S: Final = 40.0
 CANARY: Final = "return [1 + await tools.echo(1), typeof secret, ({}).zz, Object.keys(tools).length]"
@@ -98,7 +99,7 @@ async def attack(
         only: Beginnings of threats, such as `realm` or `jail.files`: nothing else is tried. Empty: everything.
         deadline_s: Seconds for the programs; what does not fit is left out, and said.
         progress: Called with how many programs have ended, and of how many.
-        options: For `Sandbox`. Its limits on time and memory are `LIMITS` here: most of the corpus is endless.
+        options: For `Sandbox`. Its limits are `LIMITS`, and `SHORT` for what may be endless, or the lower ones given.
 
     Raises:
         EngineUnavailable, WallMissing: The sandbox cannot start.
@@ -111,34 +112,43 @@ async def attack(
         raise ValueError(f"there is no threat {', '.join(unknown)}: they are {', '.join(siege.words)}")
     programs = [case for case in load() if case.threat in wanted]
     found: dict[str, list[Attempt]] = {}
-    limits = options.pop("limits", None) or Limits()
-    tight = limits.lowered(LIMITS)
-    # What a run may send and be sent is part of what the corpus expects: the defaults.
-    options["limits"] = Limits(cpu_s=tight.cpu_s, wall_s=tight.wall_s, memory_bytes=tight.memory_bytes)
-    async with Sandbox(**options) as sandbox:
-        siege.walls = dict(sandbox.walls)
-        slots = anyio.CapacityLimiter(cores() + 1)
+    given: Limits = options.pop("limits", None) or Limits()
 
-        async def one(case: Case) -> None:
-            async with slots:
-                attempts = await meet(sandbox, case)
-            found[case.id] = attempts
-            progress(len(found), len(programs))
+    async def run(cases: list[Case], tight: Limits) -> None:
+        async with Sandbox(**options, limits=_lowered(given, tight)) as sandbox:
+            siege.walls = dict(sandbox.walls)
+            slots = anyio.CapacityLimiter(cores() + 1)
 
-        with anyio.move_on_after(deadline_s):
-            async with anyio.create_task_group() as tasks:
-                for case in sorted(programs, key=lambda case: case.endless):  # what takes longest comes last
-                    tasks.start_soon(one, case)
+            async def one(case: Case) -> None:
+                async with slots:
+                    attempts = await meet(sandbox, case)
+                found[case.id] = attempts
+                progress(len(found), len(programs))
+
+            with anyio.move_on_after(began + deadline_s - time.monotonic()):
+                async with anyio.create_task_group() as tasks:
+                    for case in cases:
+                        tasks.start_soon(one, case)
+
+    await run([case for case in programs if not case.endless], LIMITS)
+    if endless := [case for case in programs if case.endless]:
+        await run(endless, SHORT)  # last: it is what takes time
     siege.attempts = [attempt for case in programs for attempt in found.get(case.id, ())]
     if missing := len(programs) - len(found):
         siege.left_out.append(f"{missing} of {len(programs)} programs: {deadline_s:g} s were over")
     if any(threat.startswith("jail.") for threat in wanted):
-        native, why = await to_thread.run_sync(lambda: _native(options), abandon_on_cancel=True)
+        native, why = await to_thread.run_sync(lambda: _native(options, given), abandon_on_cancel=True)
         siege.attempts += [attempt for attempt in native if attempt.threat in wanted]
         if why:
             siege.left_out.append(f"native code: {why}")
     siege.seconds = time.monotonic() - began
     return siege
+
+
+def _lowered(given: Limits, tight: Limits) -> Limits:
+    """Time and memory; what a run may send and be sent is part of what the corpus expects, and stays."""
+    lower = given.lowered(tight)
+    return Limits(cpu_s=lower.cpu_s, wall_s=lower.wall_s, memory_bytes=lower.memory_bytes)
 
 
 async def meet(sandbox: Sandbox, case: Case) -> list[Attempt]:
@@ -153,14 +163,14 @@ async def meet(sandbox: Sandbox, case: Case) -> list[Attempt]:
     return found
 
 
-def _native(options: Mapping[str, Any]) -> tuple[list[Attempt], str]:
+def _native(options: Mapping[str, Any], limits: Limits) -> tuple[list[Attempt], str]:
     """What native code found in a worker like the sandbox's own; or why nobody can tell."""
     if sys.platform != "linux" or seccomp.here() is None:
         return [], f"there are no walls on {sys.platform} to try it against"
     settings = Settings(
         jit=options.get("jit", False),
         cpu_s=10,
-        memory_bytes=options["limits"].memory_bytes,
+        memory_bytes=limits.memory_bytes,
         namespaces=options.get("namespaces", True),
         channel=3,
         parent=os.getpid(),
