@@ -27,7 +27,7 @@ from bridge import Executor, Result, Tool, ToolContext, ToolError
 from bridge.bench.speed.contender import children
 from sandbox import Limits
 
-ATTACKS: Final = Path(__file__).parent.parent / "tests" / "data" / "attacks.jsonl"
+ATTACKS: Final = Path(__file__).parent.parent / "sandbox" / "attacks" / "public.jsonl"
 LIMITS: Final = Limits(cpu_s=0.3, wall_s=5.0, memory_bytes=64 << 20)
 AT_ONCE: Final = 8
 GROWTH_BYTES: Final = 20 << 20
