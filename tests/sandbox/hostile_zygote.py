@@ -159,7 +159,7 @@ OFTEN = ["speaks"] * 10 + [name for name in BEHAVIOURS if name != "greets_wrongl
 def act(channel: int, seed: int, behaviour: str) -> None:
     os.dup2(channel, 3)
     os.closerange(4, 256)
-    worker = Hostile(seed, ("echo", "big"))
+    worker = Hostile(seed)
     name = worker.random.choice(OFTEN) if behaviour == "any" else behaviour
     try:
         BEHAVIOURS[name](Line(3), worker)

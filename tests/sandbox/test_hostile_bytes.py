@@ -6,6 +6,7 @@ A failure prints its seed: `exchange(seed)` is then the whole of it. `SANDBRIDGE
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import tracemalloc
@@ -149,6 +150,29 @@ def test_what_stands_in_quotes_in_an_error_is_not_the_workers() -> None:
         assert str(caught.value).startswith("malformed message: Invalid ")
         assert "hi" not in str(caught.value)
         assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("number", [-1, 2**53, 2**64, 10**30])
+@pytest.mark.parametrize(
+    "wave",
+    [
+        {"calls": [{"id": "N", "tool": "echo", "arguments": []}]},
+        {"calls": [{"id": 1, "tool": "echo", "arguments": [], "line": "N"}]},
+        {"timers": [{"id": "N", "ms": 0}]},
+        {"cleared": ["N"]},
+        {"awaits": ["N"]},
+        {"heard": ["N"]},
+        {"dropped_logs": "N"},
+        {"warnings": [{"code": "c", "message": "m", "line": "N"}]},
+        {"end": {"type": "threw", "code": "threw", "name": "", "message": "", "column": "N"}},
+    ],
+    ids=lambda wave: next(iter(wave)),
+)
+def test_a_number_that_javascript_cannot_count_to_is_refused(wave: dict[str, object], number: int) -> None:
+    text = json.dumps({"type": "wave", **wave})
+    decode_from_worker(text.replace('"N"', "7").encode())
+    with pytest.raises(RemoteProtocolError, match=r"^malformed message: "):
+        decode_from_worker(text.replace('"N"', str(number)).encode())
 
 
 # ---- what a whole run may cost ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -20,8 +21,9 @@ import msgspec
 import pytest
 
 from bridge import Executor, Policy, Result, Tool, ToolContext, allow
-from sandbox import EngineUnavailable, Limits, Sandbox, origin
+from sandbox import EngineUnavailable, Limits, Sandbox, Worker, origin
 from sandbox.messages import Settings
+from sandbox.origin import Born
 
 from .test_pool import children, descriptors
 
@@ -155,6 +157,37 @@ async def test_each_behaviour_ends_in_its_way(monkeypatch: pytest.MonkeyPatch, b
                 if result.error is not None and result.error.limit == "wall_s":
                     assert turns - before > 20  # of 500: the host was not blocked meanwhile
             tasks.cancel_scope.cancel()
+
+
+class Dripping:
+    """A channel on which the next byte of a large frame is always there."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def send(self, data: bytes) -> int:
+        return len(data)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self.given += 1
+        # The header first: the largest frame that a greeting may be, nearly.
+        return b"\x00\x00\xff\xf0"[self.given - 1 : self.given] or b" "
+
+    def fileno(self) -> int:
+        return 5000  # over what select() can look at
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_worker_that_drips_without_a_pause_is_ended_at_its_deadline_before_its_frame_is_whole() -> None:
+    channel = Dripping()
+    with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220  started at once
+        worker = Worker(Born(process.pid, -1, channel), None, LIMITS, LIMITS)  # pyright: ignore[reportArgumentType]
+        assert await worker._step(b"", 0.05) is None
+        assert worker.killed_for == "wall_s"
+        assert process.wait(20) == -9
+    assert channel.given < 65_000
 
 
 async def test_a_worker_that_greets_wrongly_serves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
