@@ -253,6 +253,16 @@ async def _collect(server: Any, answers: list[str], arguments: dict[str, Any]) -
     answers.append(await call(server, "hold", arguments))
 
 
+async def test_a_call_beyond_the_rate_of_its_server_is_not_sent_before_its_turn(tmp_path: Path) -> None:
+    server = odd(rate="1/h", log=tmp_path / "log")
+    async with opened(server):
+        await call(server, "no-version")
+        with anyio.move_on_after(0.05) as turn:
+            await call(server, "no-version")
+    assert turn.cancelled_caught
+    assert [frame["method"] for frame in frames(tmp_path / "log")].count("tools/call") == 1
+
+
 @pytest.mark.parametrize(
     ("name", "how"),
     [

