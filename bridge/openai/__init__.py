@@ -16,7 +16,8 @@ waits for comes at once (so does `bridge.anthropic`)::
     while reply.status == "paused":
         verdicts = {}
         for request in reply.approvals:  # arguments and program are the model's words: show them escaped
-            print(approval.escape(f"{request.tool} {request.arguments}, line {request.line} of\\n{request.program}"))
+            for line in (f"{request.tool} {request.arguments}, line {request.line} of", *request.program.splitlines()):
+                print(approval.escape(line))
             verdicts[request.id] = Approve() if input("run it? ") == "y" else Deny("not today")
         reply = await reply.resume(verdicts)
 
