@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,13 @@ import anyio.from_thread
 import pytest
 
 DATA = Path(__file__).parent / "data"
+# What stands on the executor and starts nothing on the event loop itself: on the second one each night only.
+LIKE_THE_FIRST = (
+    "tests/providers/",
+    "tests/bridge/test_gateway",
+    "tests/bridge/test_elicitation",
+    "tests/bridge/test_mcp",
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,6 +28,22 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:  # 
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.delenv("SANDBRIDGE_STORE", raising=False)
         yield
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to the nightly run what costs time and hardly ever differs."""
+    if os.environ.get("SANDBRIDGE_NIGHTLY"):
+        return
+    left = [item for item in items if item.nodeid.startswith(LIKE_THE_FIRST) and _on_trio(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _on_trio(item: pytest.Item) -> bool:
+    spec = getattr(item, "callspec", None)
+    return spec is not None and spec.params.get("anyio_backend") == "trio"
 
 
 @pytest.fixture(params=["asyncio", "trio"])
