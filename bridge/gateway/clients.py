@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,10 +38,19 @@ class _Session:
 
 
 class Listening:
-    """`subscriptions/listen`, as the SDK serves it."""
+    """`subscriptions/listen`, as the SDK serves it.
 
-    def __init__(self, serve: ListenHandler) -> None:
+    Args:
+        following: Has resources followed while it does what it is given.
+    """
+
+    def __init__(
+        self,
+        serve: ListenHandler,
+        following: Callable[[list[str], Callable[[], Awaitable[None]]], Awaitable[None]],
+    ) -> None:
         self._serve = serve
+        self._following = following
         self._open: Counter[Owner] = Counter()
 
     async def __call__(
@@ -52,7 +62,13 @@ class Listening:
             raise MCPError(types.INTERNAL_ERROR, f"{LISTENING} subscriptions of yours are open: end one of them")
         self._open[owner] += 1
         try:
-            return await self._serve(ctx, params)
+            done: list[types.SubscriptionsListenResult] = []
+
+            async def work() -> None:
+                done.append(await self._serve(ctx, params))
+
+            await self._following([str(uri) for uri in params.notifications.resource_subscriptions or ()], work)
+            return done[0]
         finally:
             self._open[owner] -= 1
             if not self._open[owner]:

@@ -23,6 +23,7 @@ from bridge.declarations import BUDGET
 from bridge.errors import StateError, ToolError
 from bridge.gateway import asking, offer
 from bridge.gateway.clients import Listening
+from bridge.gateway.following import Following
 from bridge.gateway.runs import SESSION_HEADER, Runs
 from bridge.gateway.upstream import NOT_FOUND, Upstreams
 from bridge.mcp.result import Blob
@@ -89,6 +90,7 @@ class Gateway:
         self._opened = anyio.Event()
         self._failed: str | None = None
         self._bus = InMemorySubscriptionBus()
+        self._following = Following(self._bus)
         self._told: dict[str, ServerSession] = {}
         self._checkers = {name: Checker(schema, name) for name, schema in offer.SCHEMAS.items()}
         self.server: Server[Any] = _Server(
@@ -104,7 +106,9 @@ class Gateway:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
-            on_subscriptions_listen=Listening(ListenHandler(self._bus)),
+            on_subscriptions_listen=Listening(ListenHandler(self._bus), self._following.during),
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
         )
         # A state that comes back from a host is sealed, bound to its request and credential, and lives as long as what
         # it waits for.
@@ -120,7 +124,7 @@ class Gateway:
         self._executor = executor
         self._session = Session(executor.catalog, budget=self._budget, limits=executor.limits, embed=self._embed)
         self._runs = Runs(executor, self._elsewhere)
-        self._upstreams = Upstreams(executor.servers)
+        self._upstreams = self._following.upstreams = Upstreams(executor.servers)
         self._opened.set()
 
     def failed(self, why: str) -> None:
@@ -129,8 +133,12 @@ class Gateway:
         self._opened.set()
 
     async def watch(self) -> None:
-        """Publish changes of the catalog, until cancelled. Runs beside the transport."""
+        """Publish changes of the catalog and of resources, until cancelled. Runs beside the transport."""
         await self._opened.wait()
+        async with anyio.create_task_group() as self._following.tasks:
+            await self._watch()
+
+    async def _watch(self) -> None:
         while self._executor is not None:
             await anyio.sleep(WATCH_S)
             catalog = self._executor.catalog
@@ -179,9 +187,8 @@ class Gateway:
 
     def _remember(self, ctx: ServerRequestContext[Any, Any]) -> None:
         """Keep the session of a host that can only be told of changes by it."""
-        headers = getattr(ctx.request, "headers", None)
-        key = "" if headers is None else headers.get(SESSION_HEADER)
-        if key is not None and not asking.modern(ctx):
+        key = _key(ctx)
+        if not asking.modern(ctx):
             self._told[key] = ctx.session
             while len(self._told) > LISTENERS:
                 self._told.pop(next(iter(self._told)))
@@ -191,6 +198,15 @@ class Gateway:
     async def _list_resources(self, ctx: Context, params: Any) -> types.ListResourcesResult:
         await self._ready()
         return types.ListResourcesResult(resources=await self._upstreams.resources())
+
+    async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        await self._ready()
+        self._following.subscribe(str(params.uri), _key(ctx), ctx.session)
+        return types.EmptyResult()
+
+    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        self._following.unsubscribe(str(params.uri), _key(ctx))
+        return types.EmptyResult()
 
     async def _list_templates(self, ctx: Context, params: Any) -> types.ListResourceTemplatesResult:
         await self._ready()
@@ -240,6 +256,12 @@ class Gateway:
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=uri, mime_type="application/json", text=text)]
         )
+
+
+def _key(ctx: ServerRequestContext[Any, Any]) -> str:
+    """Which session a request is of; an empty text where there is one only."""
+    headers: Any = getattr(ctx.request, "headers", None)
+    return "" if headers is None else headers.get(SESSION_HEADER) or ""
 
 
 def _version() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
@@ -16,6 +17,7 @@ import anyio
 import mcp_types as types
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
 from bridge.errors import ToolError
@@ -30,6 +32,7 @@ SCHEME: Final = "sandbridge://"
 PAGES: Final = 50  # of one list of one server
 ENTRIES: Final = 1_000  # of one list of one server
 LIST_S: Final = 15.0  # for the lists of one server
+UNSUBSCRIBE_S: Final = 2.0
 READ_S: Final = 60.0  # for one resource or prompt
 SAID: Final = 1_000  # characters of a description
 NOT_FOUND: Final = -32002  # "resource not found" until 2026-07-28, which says "invalid params" of it
@@ -100,6 +103,52 @@ class Upstreams:
         result = await _asked(server, lambda client: client.read_resource(inner))
         contents = [each.model_copy(update={"uri": uri_of(server.name, each.uri)}) for each in result.contents]
         return types.ReadResourceResult(contents=[_mended(each) for each in contents])
+
+    def knows(self, uri: str) -> bool:
+        """Whether a resource is of one of the servers."""
+        return uri.startswith(SCHEME) and unquote(uri.removeprefix(SCHEME).partition("/")[0]) in self._servers
+
+    async def follow(self, uri: str, changed: Callable[[], Awaitable[None]]) -> None:
+        """Tell of every change of a resource, until cancelled or until its server's session is over.
+
+        Raises:
+            MCPError, ToolError: The server cannot tell of changes, or is down.
+        """
+        place, _, inner = uri.removeprefix(SCHEME).partition("/")
+        server = self._servers[unquote(place)]
+
+        async def newer(client: Client) -> None:
+            async with client.listen(resource_subscriptions=[inner]) as events:
+                async for _ in events:
+                    await changed()
+
+        async def older(client: Client) -> None:
+            again = anyio.Event()
+
+            def heard(which: str) -> None:
+                if which == inner:
+                    again.set()
+
+            server.updated.add(heard)
+            try:
+                await client.session.send_request(
+                    types.SubscribeRequest(params=types.SubscribeRequestParams(uri=inner)), types.EmptyResult
+                )
+                while True:
+                    await again.wait()
+                    again = anyio.Event()
+                    await changed()
+            finally:
+                server.updated.discard(heard)
+                with anyio.move_on_after(UNSUBSCRIBE_S, shield=True), suppress(MCPError):
+                    await client.session.send_request(
+                        types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=inner)), types.EmptyResult
+                    )
+
+        async def either(client: Client) -> None:
+            await (older if client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else newer)(client)
+
+        await server.ask(either)
 
     async def prompt(self, name: str, arguments: dict[str, str] | None) -> types.GetPromptResult:
         """A prompt with its arguments filled in by its server.

@@ -130,6 +130,7 @@ class Owner:
             handshake: some exit on a first message that they do not know.
         client_info: Who the server is told that we are.
         elicit: Answers the server's questions; None: it is told that it cannot ask.
+        updated: Told of resources that changed, where a session of the older revision has subscribed to them.
 
     Attributes:
         link: The session, or None.
@@ -148,6 +149,7 @@ class Owner:
         local: bool,
         client_info: types.Implementation,
         elicit: ElicitationFnT | None = None,
+        updated: Callable[[str], None] = lambda uri: None,
     ) -> None:
         self.link: Link | None = None
         self.attempts = 0
@@ -160,6 +162,7 @@ class Owner:
         self._local = local
         self._client_info = client_info
         self._elicit = elicit
+        self._updated = updated
         self._mode = "auto"
         self._failures = 0
         self._wanted = True
@@ -331,6 +334,8 @@ class Owner:
         """The SDK's message handler; must not wait for the session that calls it."""
         if isinstance(message, types.ToolListChangedNotification):
             self._dirty.set()
+        elif isinstance(message, types.ResourceUpdatedNotification):
+            self._updated(str(message.params.uri))
         elif isinstance(message, Exception):
             self._warn("it sent a message that cannot be read")
 

@@ -104,6 +104,7 @@ class Server:
         self._slots: anyio.Semaphore | None = None
         self._rate: Rate | None = None
         self._questions: Questions | None = None
+        self.updated: set[Callable[[str], None]] = set()
 
     @property
     def down(self) -> str | None:
@@ -150,6 +151,7 @@ class Server:
             local=isinstance(self.place, Process),
             client_info=types.Implementation(name="sandbridge", version=_version()),
             elicit=self._questions,
+            updated=self._updated,
         )
         task_group.start_soon(owner.run, name=f"mcp server {self.name}")
         if not await owner.attempted() and not self.optional:
@@ -201,6 +203,10 @@ class Server:
         self.error = f"server {self.name!r} ({self.shown}) {what}" + (
             f"; it wrote to stderr:{output}" if output else ""
         )
+
+    def _updated(self, uri: str) -> None:
+        for listener in tuple(self.updated):
+            listener(uri)
 
     def _warn(self, warning: str) -> None:
         warning = hidden(warning, self._secrets)
