@@ -143,8 +143,8 @@ def show(made: Mapping[str, Any]) -> None:
     screen.show([(made["system"], ""), ("", ""), ("walls on this machine:", "")])
     rows = [(row["name"], _standing(row), row["meaning"]) for row in made["walls"]]
     _table(("wall", "", "what it says"), rows, [_colour(row) for row in made["walls"]])
-    screen.show([(f"  {row['name']}: {row['reason']}", "") for row in made["walls"] if not row["stands"]])
-    screen.show([("", ""), ("attacks:", "")])
+    missing = [(f"  {row['name']}: {row['reason']}", "") for row in made["walls"] if not row["stands"]]
+    screen.show([*missing, ("", ""), ("attacks:", "")])
     held = [row["held"] == row["attacks"] for row in made["threats"]]
     rows = [
         (row["wall"], f"{row['held']} of {row['attacks']}", "held" if whole else "FELL", row["holds"])
