@@ -80,8 +80,9 @@ class Gate:
         self.grants = grants
         self.changed = changed
         self.bound = [bound(entry) for entry in catalog.entries if "programmatic" in entry.tool.callers]
-        # Those of servers were looked at when they were listed (`usable`): theirs are made when they are first called.
-        self._checkers = {entry.name: Checker(entry) for entry in catalog.entries if entry.tool.server is None}
+        # What servers list was looked at when it was listed (`usable`): its checkers are made when it is first called.
+        own = [entry for entry in catalog.entries if entry.tool.server_identity is None]
+        self._checkers = {entry.name: Checker(entry) for entry in own}
 
     def admit(self, call: CallState, *, run_id: str, expires_s: float, caller: Caller = "programmatic") -> list[Record]:
         """Check and decide one call: where it goes, and its outcome if it is refused."""
