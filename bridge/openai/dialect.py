@@ -159,6 +159,9 @@ def plain_items(items: Iterable[Item], code_tool: Item, search: Search | None = 
             call = ModelCall(id=searched["call_id"], name=searched["name"], arguments=searched["arguments"])
             is_end = kind == _LOADED
             made.append(plain_output(call.id, search.said(call), "function") if is_end else searched)
+        elif kind == _LOADED:
+            found: list[Item] = item["tools"]
+            made.append(item | {"tools": [plain for each in found if (plain := _plain_tool(each)) is not None]})
         elif kind == "program_output":
             called: str = types.get(item["call_id"]) or code_tool["type"]
             made.append(plain_output(item["call_id"], item["result"], called))
@@ -185,6 +188,13 @@ def is_code(item: Item, code_tool: Item) -> bool:
 
 
 # ---- searches --------------------------------------------------------------------------------------------------------
+
+
+def loaded_for_programs(items: Iterable[Item]) -> list[str]:
+    """Names of tools that the application loaded by a search of its own, and that only programs may call."""
+    found = [item for item in items if item.get("type") == _LOADED and searched_by(item) is None]
+    tools = flat(tool for item in found for tool in item["tools"])
+    return [tool["name"] for tool in tools if "direct" not in (tool.get("allowed_callers") or ["direct"])]
 
 
 def is_search(item: Item) -> bool:

@@ -98,6 +98,9 @@ class _Service:
         if dialect.speaks_hosted(listed(body.get("tools"))):
             if body.get("background"):
                 raise Refusal("programs do not run in the background here: leave background out", "background")
+            if unknown := dialect.loaded_for_programs(items):
+                where = "declare it in tools, with defer_loading: it is searched here"
+                raise Refusal(f"{unknown[0]!r} is for programs, which no tool_search_output can load here: {where}")
             waiting = self._found(previous, items) or await self._from_store(body, items)
             events = self._turn(body, options, waiting)
         elif previous in self._waiting:

@@ -131,7 +131,8 @@ class Waiting:
                     raise Refusal(f"The caller of call {identity} was not echoed: {item['caller']}.")
                 answers[call.id] = self._answer(item, call, identity)
             elif identity in self.beside:
-                beside.append({name: part for name, part in item.items() if name != "caller"})
+                own = {name: part for name, part in item.items() if name != "caller"}
+                beside += dialect.plain_items([own], {})
             elif not whole and identity not in self.listed:
                 raise Refusal(f"No tool call found for {kind.replace('_', ' ')} with call_id {identity}.")
         if answers:

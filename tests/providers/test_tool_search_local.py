@@ -6,6 +6,7 @@ from typing import Any
 
 import anthropic as sdk
 import anyio.to_thread
+import openai as sdk_of_openai
 import pytest
 
 from bridge import Executor, anthropic, openai
@@ -31,6 +32,9 @@ CRM = {"type": "namespace", "name": "crm", "description": "Customers", "tools": 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+BOTH_CALLERS = {"allowed_callers": ["direct", "programmatic"]}
 
 
 def code(text: str, number: int) -> Any:
@@ -96,9 +100,16 @@ async def test_what_the_model_itself_may_call_stays_for_the_search_of_its_own_ap
             assert [item.type for item in first.output] == ["tool_search_call", "program", "program_output"]
             loaded = {"type": "tool_search_output", "call_id": "call_1", "execution": "client", "status": "completed"}
             again = await local.responses.create(
-                input=[loaded | {"tools": [beside]}], previous_response_id=first.id, **request
+                input=[loaded | {"tools": [beside | BOTH_CALLERS]}], previous_response_id=first.id, **request
             )
+            with pytest.raises(
+                sdk_of_openai.BadRequestError, match="'weigh' is for programs, which no tool_search_output"
+            ):
+                await local.responses.create(
+                    input=[loaded | {"tools": [LATER]}], previous_response_id=again.id, **request
+                )
     assert (again.output_text, wire.refusals) == ("done", [])
+    assert wire.requests[1]["input"][-1]["tools"] == [beside]
     assert [tool.get("name", tool["type"]) for tool in wire.requests[0]["tools"]] == [
         "run_program",
         "search_tools",
