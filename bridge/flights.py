@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from bridge.calls import CallState
 from bridge.errors import BridgeError
@@ -25,7 +26,7 @@ class Flights:
         self.queue: deque[CallState] = deque()
         self.flying: dict[int, Flight] = {}
         self.most = 0
-        self._run = run
+        self._run = cast("Run", weakref.proxy(run))  # no cycle: what a finished run holds goes at once, not some day
         self._context = context
 
     def __len__(self) -> int:

@@ -7,8 +7,9 @@ import inspect
 import logging
 import math
 import time
+import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
@@ -35,7 +36,7 @@ class People:
 
     def __init__(self, run: Run, approver: Approver | None, live: Callable[[Entry], Tool | None]) -> None:
         self.asking = 0  # approvers that were asked and have not answered
-        self._run = run
+        self._run = cast("Run", weakref.proxy(run))  # no cycle: as in `Flights`
         self._approver = approver
         self._live = live
 
