@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -32,8 +33,19 @@ def inside(name: str, arguments: list[str]) -> None:
 
         for module in LATE.get(name, ()):
             importlib.import_module(module)
-    target = TARGETS[name]
-    atheris.Setup([sys.argv[0], f"-max_len={LONGEST}", *arguments], lambda data: target(bytes(data)))
+    from tests.fuzz.shapes import SHAPES
+
+    target, shape = TARGETS[name], SHAPES.get(name)
+
+    def mutated(data: bytes, most: int, seed: int) -> bytes:
+        chance = random.Random(seed)
+        if shape is None or chance.random() < 0.4:
+            return atheris.Mutate(data, most)
+        return shape(data, chance)[:most]
+
+    options = {} if shape is None else {"custom_mutator": mutated}
+    command = [sys.argv[0], f"-max_len={LONGEST}", *arguments]
+    atheris.Setup(command, lambda data: target(bytes(data)), **options)
     atheris.Fuzz()
 
 

@@ -130,7 +130,7 @@ def state(data: bytes) -> None:
             assert result(known).text
         else:
             assert assemble(known, Ended(at=0.0, status="paused"), None, notices=known.notices()).text
-    keeper = Keeper(None, KEY, "a")
+    keeper = Keeper(None, [KEY], "a")
     for key in (KEY, b"x" * 32):
         with contextlib.suppress(StateError):
             keeper._unseal(sealed(data, key))

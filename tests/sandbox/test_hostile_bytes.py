@@ -126,6 +126,13 @@ def test_a_frame_of_many_small_things_takes_a_few_times_its_bytes(name: str, ent
     assert peak < 10 * len(text), f"{peak / len(text):.1f} times"
 
 
+def test_a_picture_has_all_its_fields_or_it_is_none() -> None:
+    """Entries of three bytes would be the cheapest flood of all."""
+    for image in ({}, {"mime_type": "image/png", "data": ""}, {"handle": "h"}):
+        with pytest.raises(RemoteProtocolError, match=r"^malformed message: Object missing required field"):
+            decode_from_worker(msgspec.json.encode({"type": "wave", "images": [image]}))
+
+
 def test_a_large_wave_is_read_as_a_small_one_is() -> None:
     assert {field.name for field in msgspec.structs.fields(_Outline)} == {
         field.name for field in msgspec.structs.fields(Wave)
