@@ -95,8 +95,6 @@ def serve(
     told.warn(settings.warnings)
     if not no_store:
         _prepare(kept)
-    if signer == NOBODY and not no_store:
-        told.say("sandbridge: no approver key: `sandbridge approve` decides nothing here until approver-key made one")
     from bridge.gateway import Gateway
 
     options: dict[str, Any] = {"elsewhere": _elsewhere(None if no_store else store, config_file, no_store, signer)}
@@ -170,6 +168,8 @@ def _work(
         try:
             async with settings.executor(elicit=elicit) as executor:
                 told.warn(config.remarks(executor.catalog, settings))
+                if settings.store is not None and settings.approver_key == NOBODY:
+                    told.say("sandbridge: no approver key: who is not asked in a host cannot decide (approver-key)")
                 gateway.opened(executor)
                 await gateway.watch()
         except (BridgeError, SandboxError) as error:
