@@ -29,6 +29,13 @@ PricesOption = Annotated[str | None, typer.Option("--prices", metavar="FILE", he
 PolicyOption = Annotated[
     str, typer.Option("--policy", metavar="POLICY", help="full, projection, cap:BYTES, projection+cap:BYTES.")
 ]
+MaxUsdOption = Annotated[
+    float | None, typer.Option("--max-usd", min=0, help="Of live models: ends before a task when so much is spent.")
+]
+RepetitionsOption = Annotated[
+    int, typer.Option("--repetitions", min=1, help="Of live models: how often each task is asked.")
+]
+LIVE_ARMS: Final = "direct-par,direct-seq,direct-search,prog-decl,prog-search"
 ArmsOption = Annotated[str, typer.Option("--arms", metavar="NAMES", help="direct-par,prog-decl and others.")]
 
 
@@ -99,26 +106,41 @@ def run(
     workload: WorkloadOption = "offline",
     arms: Annotated[str | None, typer.Option("--arms", metavar="NAMES", help="Default: the report's own.")] = None,
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="scripted:oracle, staged, explore, faulty@P; joined by +.")
+        str,
+        typer.Option(
+            "--model", metavar="NAME", help="scripted:oracle, staged, explore, faulty@P, with +; live:openai/NAME."
+        ),
     ] = "scripted:oracle",
     policy: PolicyOption = "projection",
     wire: Annotated[
-        str, typer.Option("--format", metavar="NAMES", help="responses, chat, anthropic; with commas.")
-    ] = "responses",
+        str | None, typer.Option("--format", metavar="NAMES", help="responses (default), chat, anthropic; with commas.")
+    ] = None,
     tasks: TasksOption = None,
     seed: SeedOption = SEED,
+    max_usd: MaxUsdOption = None,
+    repetitions: RepetitionsOption = 5,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = 2,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Build the page, too.")] = True,
 ) -> int:
-    """Play tasks with scripted models through the real executor, count every request, and build the report.
+    """Play tasks with a model through the real executor, count every request, and build the report.
 
-    Without --arms everything is run that the report shows. Byte for byte the same for the same seed.
+    With scripted models byte for byte the same for the same seed; without --arms everything is run that the report
+    shows. A live model needs a key in the environment, and --max-usd; it is recorded as `record` does it.
     """
     from bridge.bench import rows, runner
 
+    if model.startswith("live:"):
+        live = model.removeprefix("live:").partition("/")
+        if not (live[0] and live[2]):
+            raise ConfigurationError(f"model {model!r}: write live:PROVIDER/NAME, such as live:openai/NAME")
+        chosen = workload if workload != "offline" else "orders,adverse"
+        words = max_usd, chosen, arms or LIVE_ARMS, policy, wire, tasks, seed, repetitions
+        recorded = record(out, live[0], live[2], *words)
+        return (report(out) if page else DONE) or recorded
     told = screen.Screen()
     plans = _plans(workload, arms, model, policy, tasks)
-    measured, manifest = runner.run(plans, seed=seed, formats=wire.split(","), jobs=jobs, tell=_telling(told))
+    formats = (wire or "responses").split(",")
+    measured, manifest = runner.run(plans, seed=seed, formats=formats, jobs=jobs, tell=_telling(told))
     rows.write(out, measured, manifest)
     failed = [each.row for each in measured if not each.row.plan_executed]
     screen.out(f"{len(measured):,} rows in {out}; plan executed in {len(measured) - len(failed):,}")
@@ -213,23 +235,30 @@ def record(
     out: OutOption,
     provider: Annotated[str, typer.Option("--provider", help="openai or anthropic; the key is in the environment.")],
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="As the provider names it.")],
-    max_usd: Annotated[float, typer.Option("--max-usd", min=0, help="Ends before a task when so much is spent.")],
+    max_usd: MaxUsdOption = None,
     workload: WorkloadOption = "orders,adverse",
-    arms: ArmsOption = "direct-par,prog-decl",
+    arms: ArmsOption = LIVE_ARMS,
     policy: PolicyOption = "projection",
     wire: Annotated[
         str | None, typer.Option("--format", help="The provider's own by default; chat for others.")
     ] = None,
     tasks: TasksOption = None,
     seed: SeedOption = SEED,
+    repetitions: RepetitionsOption = 5,
     price: PriceOption = None,
     prices: PricesOption = None,
 ) -> int:
     """Run tasks with a live model and keep what it wrote as a cassette. Says what it may cost before the first call."""
+    from bridge.bench import calibrate as calibrated
     from bridge.bench import taping
 
+    calibrated.client_of(provider)  # without a key nothing else matters
+    if max_usd is None:
+        raise ConfigurationError(f"a live model costs money: say how much at most, such as --max-usd 5 for {model}")
+    chosen = arms.split(",") if "direct-par" in arms.split(",") else ["direct-par", *arms.split(",")]
+    priced = (price, prices)
     return taping.record(
-        out, provider, model, max_usd, _names(workload), arms.split(","), policy, wire, tasks, seed, (price, prices)
+        out, provider, model, max_usd, _names(workload), chosen, policy, wire, tasks, seed, priced, repetitions
     )
 
 

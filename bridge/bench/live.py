@@ -49,6 +49,7 @@ class Tape(msgspec.Struct, frozen=True):
     model: str
     seed: int
     answers: list[Answer]
+    repetition: int = 0
 
 
 Respond = Callable[[Body], Awaitable[Answer]]
@@ -120,13 +121,10 @@ async def play(
 
     `executed` says that it made the calls of the ground truth and no other, and that the state is right.
 
-    Raises:
-        ConfigurationError: The arm has a search, which only scripted models have here.
     """
-    if arm.catalogue == "search":
-        raise ConfigurationError(f"{arm.name}: live models have no search here: choose other arms")
     answers: list[Answer] = []
     async with opened(task, arm, policy, format_, sandbox) as player:
+        player.search_by_itself()
         for turn in task.turns:
             player.say(turn.question)
             for _ in range(TURNS):

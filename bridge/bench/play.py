@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from bridge.approval import ApprovalRequest, Approve, Verdict
 from bridge.bench.arms import Arm, Policy
 from bridge.bench.models import Calls, Say, Scripted, Search, Step, Write
-from bridge.bench.talks import Talk, declarations_of, talk, without_declarations
+from bridge.bench.talks import Talk, declarations_of, talk, unknown, without_declarations
 from bridge.bench.tasks import Call, Open, Task, Turn, same_calls
 from bridge.bench.wire import Body, Format, Part, WireCall, WireResult, compact
 from bridge.code_tool import SHORT, TOOL_NAME
+from bridge.errors import ToolError
 from bridge.executor import Executor
 from bridge.offers import vendor_names
 from bridge.search import DESCRIPTION as SEARCH_DESCRIPTION
@@ -121,6 +122,26 @@ class Player:
         self._items: list[Part] = []
         self._count = 0
         self._status = ""
+
+    def search_by_itself(self) -> None:
+        """A live model decides when to search, and its searches are answered as its other calls are."""
+        self._talk.other = self._searched
+
+    def _searched(self, name: str, arguments: str) -> tuple[str, bool]:
+        """The answer to a call of the search. To direct calls what is found is loaded: it is defined from then on."""
+        if self._session is None or name != SEARCH_TOOL:
+            return unknown(name, arguments)
+        self.played.searches += 1
+        given: Any = json.loads(arguments or "{}")
+        try:
+            found = self._session.search(**(given if isinstance(given, dict) else {"query": given}))
+        except (ToolError, TypeError) as error:
+            return f"error invalid_arguments: {error}", True
+        if self._arm.programs:
+            return found.text, False
+        wanted = {self._names[entry.name] for entry in found.entries}
+        self._tools += [part for part in _parts(self._defined(wanted)) if part not in self._tools]
+        return compact({"loaded": sorted(wanted)}), False
 
     def done(self, task: Task, *, complete: bool) -> Played:
         """What there is to say when all turns are over.
@@ -256,9 +277,11 @@ class Player:
         self._items += [*output, *self._format.results(results)]
 
     def _definitions(self, names: Sequence[str]) -> str:
-        wanted = {self._names[name] for name in names}
-        found = [each for each in self._talk.tools[1:] if (each.get("function") or each)["name"] in wanted]
-        return compact(found)
+        return compact(self._defined({self._names[name] for name in names}))
+
+    def _defined(self, wanted: Collection[str]) -> list[dict[str, Any]]:
+        """Definitions of tools by the names that the vendor has for them."""
+        return [each for each in self._talk.tools[1:] if (each.get("function") or each)["name"] in wanted]
 
     def _id(self) -> str:
         self._count += 1

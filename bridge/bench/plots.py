@@ -99,6 +99,12 @@ def _saved(figure: Any) -> dict[str, bytes]:
     return made
 
 
+def _legend(axes: Any, **options: Any) -> None:
+    """What is drawn, by name; where nothing is (a live model may make no call at all), nothing."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(**options)
+
+
 def _ladder(workload: str, steps: Sequence[tuple[str, str, float, float]], model: str) -> Any:
     figure, axes = _figure(7.5, 0.55 * len(steps) + 1.4)
     places = list(range(len(steps)))
@@ -109,7 +115,7 @@ def _ladder(workload: str, steps: Sequence[tuple[str, str, float, float]], model
     axes.invert_yaxis()
     axes.set_xlabel("share of direct parallel calling that is left (median task)")
     axes.set_title(f"{workload}: what each step does. model: {model}", loc="left")
-    axes.legend(frameon=False)
+    _legend(axes, frameon=False)
     return figure
 
 
@@ -132,7 +138,7 @@ def _tasks(workload: str, summary: Summary, rows: Sequence[Row], model: str) -> 
     axes.set_xlabel("tasks, worst first")
     axes.set_ylabel("tokens saved, % (cut at -200)")
     axes.set_title(f"{workload}: every task. model: {model}", loc="left")
-    axes.legend(frameon=False, fontsize=7)
+    _legend(axes, frameon=False, fontsize=7)
     return figure
 
 
@@ -161,7 +167,7 @@ def _faults(workload: str, points: Sequence[tuple[float, Line]], model: str) -> 
     axes.set_xlabel("programs that fail at first, %")
     axes.set_ylabel("saved, %")
     axes.set_title(f"{workload}: the price of failed programs. model: {model}", loc="left")
-    axes.legend(frameon=False)
+    _legend(axes, frameon=False)
     return figure
 
 
@@ -184,7 +190,7 @@ def _contour(unit: Units, price: Price, rows: Sequence[Row], model: str) -> Any:
     axes.set_xlabel("bytes of a reply")
     axes.set_ylabel("calls, all in one level")
     axes.set_title(f"tokens saved, 10 tools; lines: break-even (dashed: cost). model: {model}", loc="left")
-    axes.legend(frameon=True, fontsize=7, loc="lower right")
+    _legend(axes, frameon=True, fontsize=7, loc="lower right")
     figure.colorbar(shades, ax=axes, label="tokens saved, %")
     return figure
 

@@ -16,7 +16,7 @@ from bridge.bench.arms import ARMS
 from bridge.bench.calibrate import Calibration
 from bridge.bench.count import Price, prices, totals
 from bridge.bench.rows import Manifest, Row, read_manifest, read_rows
-from bridge.bench.stats import DRAWS, LEAST_GROUPS, Estimate
+from bridge.bench.stats import DRAWS, LEAST_GROUPS, MARGIN, Done, Estimate
 from bridge.bench.summary import LOSSES_SHOWN, Line, Summary, summarize
 from bridge.bench.sweep import Units, table, units
 from bridge.errors import ConfigurationError
@@ -89,6 +89,8 @@ def lines(summary: Summary) -> list[str]:
     found += [f"  {_short(line)}" for line in summary.losses[:LOSSES_SHOWN]] or ["  none"]
     for workload in dict.fromkeys(line.workload for line in summary.lines):
         found.append(f"{workload}:")
+        for label, each in summary.done.get(workload, {}).items():
+            found.append(f"  {label}: {', '.join(_done(each))}")
         found += [f"  {_short(line)}" for line in summary.lines if line.workload == workload]
     return found
 
@@ -239,6 +241,13 @@ def _workload(
         "Saved: against direct-par with the same cap."
     )
     parts = [page.heading(f"Workload: {workload}"), page.table(said, _HEAD, rows, raw=True)]
+    if done := summary.done.get(workload):
+        said = (
+            "Tasks done: the calls of the ground truth and no other, and the right state; a task that timed out or "
+            f"was ended is one that was not. No loss: one of more than {MARGIN:.0%} of tasks is ruled out."
+        )
+        head = ("", "done", "only this arm / only the baseline", "difference", "p, corrected", "no loss")
+        parts.append(page.table(said, head, [(label, *_done(each)) for label, each in done.items()]))
     groups = [line for line in summary.groups if line.workload == workload and line.names[0] != "direct-par"]
     if groups:
         inner = [(page.escape(f"{line.group}: {line.label}"), *_cells(line)) for line in groups]
@@ -256,6 +265,19 @@ def _workload(
         if any(name.startswith(f"{kind}-{workload}-") for kind in ("ladder", "tasks", "faults")):
             parts.append(page.figure(kinds["svg"], f"Plot {name}"))
     return parts
+
+
+def _done(each: Done) -> tuple[str, ...]:
+    """How often an arm did its tasks, in words."""
+    of = each.difference
+    kind = "range" if of.ranged else "95%"
+    return (
+        f"done {each.done} of {each.n} ({100 * each.low:.0f} to {100 * each.high:.0f}%)",
+        f"{each.better} / {each.worse}",
+        f"{100 * of.value:+.1f} points ({kind} {100 * of.low:+.1f} to {100 * of.high:+.1f})",
+        f"p {each.p:.3f}",
+        "no loss" if each.no_loss else "a loss is not ruled out",
+    )
 
 
 def _published(summary: Summary) -> list[str]:

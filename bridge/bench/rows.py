@@ -40,6 +40,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
             Of a scripted model this says that the harness works; it says nothing of how a model would do.
         unsafe: Calls that failed in a program which completed all the same.
         seen: Of `facts` that are needed, those that stood in what the model could read.
+        repetition: Of a live model, which is asked the same more than once; a script says the same each time.
     """
 
     task: str
@@ -62,6 +63,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     size: dict[str, float]
     requests: list[Request]
     usage: list[dict[str, int]] = []
+    repetition: int = 0
 
     @property
     def variant(self) -> tuple[str, str, str]:
@@ -71,7 +73,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> tuple[str, ...]:
         """Where it stands in the file."""
-        return self.workload, self.task, self.arm, self.model, self.policy, self.format, str(self.seed)
+        again = (f"{self.repetition:03}",) if self.repetition else ()
+        return self.workload, self.task, self.arm, self.model, self.policy, self.format, str(self.seed), *again
 
 
 @dataclass(frozen=True)

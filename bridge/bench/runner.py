@@ -141,6 +141,7 @@ def measured(
     counter: Tokens,
     seed: int,
     usage: Sequence[dict[str, int]] = (),
+    repetition: int = 0,
 ) -> Measured:
     """Count what was played."""
     requests: list[Request] = []
@@ -169,6 +170,7 @@ def measured(
         size=dict(task.size),
         requests=requests,
         usage=list(usage),
+        repetition=repetition,
     )
     return Measured(row, played.requests, played.wall_s)
 

@@ -2,7 +2,10 @@
 
 Intervals are percentile bootstraps over groups of tasks (one source or template), 10,000 draws, the seed given. The
 rows of scripted models have no chance in them: their intervals describe how tasks differ, nothing else. Where a
-workload has too few groups, the range is given in place of an interval.
+workload has too few groups, the range is given in place of an interval. Of repetitions the mean of each task counts.
+
+Only live models can do a task or not: `done` compares how often they did, with intervals for each arm and exact tests
+of the pairs in which two arms differ, corrected for their number.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ DRAWS: Final = 10_000
 LEAST_GROUPS: Final = 20  # fewer say little about other tasks: then the range is shown
 SHARE: Final = 0.95
 WORST: Final = 5
+MARGIN: Final = 0.03  # a loss of fewer tasks than this share is none: said here, before anything is measured
 
 
 @dataclass(frozen=True)
@@ -74,23 +78,29 @@ def compare(ours: Sequence[Row], base: Sequence[Row], price: Price, seed: int) -
     Raises:
         ValueError: They have no task in common.
     """
-    by_task = {(row.task, row.format, row.seed): row for row in base}
-    pairs = [(row, by_task[key]) for row in ours if (key := (row.task, row.format, row.seed)) in by_task]
+    pairs = paired(ours, base)
     if not pairs:
         raise ValueError("no task is in both")
     every = pairs
     if all(row.model.startswith("scripted/") for row, _ in pairs):  # a plan that was not executed saves nothing
         pairs = [pair for pair in pairs if pair[0].plan_executed and pair[1].plan_executed] or pairs
-    groups = [row.group or row.task for row, _ in pairs]
+    by_task: dict[tuple[str, str, int], list[tuple[Row, Row]]] = {}
+    for pair in pairs:
+        by_task.setdefault((pair[0].task, pair[0].format, pair[0].seed), []).append(pair)
+    tasks = list(by_task.values())
+    groups = [same[0][0].group or same[0][0].task for same in tasks]
+
+    def means(of: Callable[[Row], float]) -> tuple[list[float], list[float]]:
+        sides = [_means(same, of) for same in tasks]
+        return [mine for mine, _ in sides], [other for _, other in sides]
 
     def estimates(of: Callable[[Row], float]) -> tuple[Estimate, Estimate]:
-        mine, other = [of(row) for row, _ in pairs], [of(row) for _, row in pairs]
-        return bootstrap(mine, other, groups, seed)
+        return bootstrap(*means(of), groups, seed)
 
     tokens, of_sums = estimates(_tokens)
-    saved = [_saved(_tokens(row), _tokens(other)) for row, other in pairs]
-    costs = [_saved(cost(row.requests, price, "prefix"), cost(other.requests, price, "prefix")) for row, other in pairs]
-    order = sorted(range(len(pairs)), key=lambda index: saved[index])
+    saved = list(map(_saved, *means(_tokens)))
+    costs = list(map(_saved, *means(lambda row: cost(row.requests, price, "prefix"))))
+    order = sorted(range(len(tasks)), key=lambda index: saved[index])
     return Compared(
         n=len(every),
         tokens=tokens,
@@ -109,8 +119,94 @@ def compare(ours: Sequence[Row], base: Sequence[Row], price: Price, seed: int) -
         facts=sum(row.facts for row, _ in pairs),
         programs=sum(row.programs for row, _ in pairs),
         programs_failed=sum(row.programs_failed for row, _ in pairs),
-        worst=tuple((pairs[index][0].task, saved[index], costs[index]) for index in order[:WORST]),
+        worst=tuple((tasks[index][0][0].task, saved[index], costs[index]) for index in order[:WORST]),
     )
+
+
+def paired(ours: Sequence[Row], base: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """The rows of one variant with those of another of the same task, seed, format and repetition."""
+    known = {(row.task, row.format, row.seed, row.repetition): row for row in base}
+    keys = [(row.task, row.format, row.seed, row.repetition) for row in ours]
+    return [(row, known[key]) for row, key in zip(ours, keys, strict=True) if key in known]
+
+
+@dataclass(frozen=True)
+class Done:
+    """How often a live model did its task in one arm: the calls of the ground truth, no other, the right state.
+
+    Attributes:
+        low, high: Of the share `done / n`, by Wilson.
+        better, worse: Pairs in which only this arm, or only the baseline, did it.
+        difference: Share of pairs, this arm less the baseline; its interval is drawn over tasks.
+        p: Exact McNemar of the pairs, by Holm corrected for all arms of the table; 1 for the baseline itself.
+    """
+
+    n: int
+    done: int
+    low: float
+    high: float
+    better: int
+    worse: int
+    difference: Estimate
+    p: float
+
+    @property
+    def no_loss(self) -> bool:
+        """Whether a loss of more than `MARGIN` is ruled out. That two arms do not differ is never shown by `p`."""
+        return not self.difference.ranged and self.difference.low > -MARGIN
+
+
+def done(variants: Mapping[str, Sequence[Row]], baseline: Sequence[Row], seed: int) -> dict[str, Done]:
+    """How often tasks were done, by variant, each held against the baseline.
+
+    Args:
+        variants: Rows of live models, failures included; all together are the family that `p` is corrected for.
+    """
+    pairs = {name: paired(rows, baseline) for name, rows in variants.items()}
+    split = {
+        name: (
+            sum(row.plan_executed and not other.plan_executed for row, other in both),
+            sum(other.plan_executed and not row.plan_executed for row, other in both),
+        )
+        for name, both in pairs.items()
+    }
+    compared = {name: mcnemar(*split[name]) for name, rows in variants.items() if rows is not baseline}
+    corrected = holm(compared)
+    found: dict[str, Done] = {}
+    for name, rows in variants.items():
+        count = sum(row.plan_executed for row in rows)
+        low, high = wilson(count, len(rows))
+        better, worse = split[name]
+        found[name] = Done(
+            n=len(rows),
+            done=count,
+            low=low,
+            high=high,
+            better=better,
+            worse=worse,
+            difference=_difference(pairs[name], seed),
+            p=corrected.get(name, 1.0),
+        )
+    return found
+
+
+def _difference(pairs: Sequence[tuple[Row, Row]], seed: int) -> Estimate:
+    """The mean difference of pairs, its interval drawn over tasks: repetitions of one task are not independent."""
+    import numpy
+
+    by_task: dict[str, list[int]] = {}
+    for row, other in pairs:
+        by_task.setdefault(row.task, []).append(row.plan_executed - other.plan_executed)
+    if not by_task:
+        return Estimate(0.0, -1.0, 1.0, True)
+    each = numpy.asarray([sum(found) / len(found) for found in by_task.values()], float)
+    if len(each) < LEAST_GROUPS:
+        return Estimate(float(each.mean()), float(each.min()), float(each.max()), True)
+    chance = numpy.random.RandomState(seed % 2**32)
+    weights = chance.multinomial(len(each), [1 / len(each)] * len(each), size=DRAWS)
+    tail = 100 * (1 - SHARE) / 2
+    low, high = numpy.percentile(weights @ each / len(each), [tail, 100 - tail])
+    return Estimate(float(each.mean()), float(low), float(high))
 
 
 def bootstrap(

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bridge.bench import stats
 from bridge.bench.arms import ARMS, BASELINE, policy
 from bridge.bench.count import Price
 from bridge.bench.rows import Row
-from bridge.bench.stats import Compared, compare
+from bridge.bench.stats import Compared, Done, compare
 from bridge.errors import ConfigurationError
 
 Names = tuple[str, str, str]
@@ -46,12 +47,14 @@ class Summary:
         groups: The same for each group of a generated workload.
         scripted: Whether every row is of a scripted model; never mixed with others.
         formats: Totals of the baseline's tokens by format, where there are several.
+        done: Of live models, by workload and label: how often tasks were done. Empty for scripted ones.
     """
 
     lines: list[Line]
     groups: list[Line]
     scripted: bool
     formats: Mapping[str, int]
+    done: Mapping[str, Mapping[str, Done]]
 
     @property
     def losses(self) -> list[Line]:
@@ -91,7 +94,20 @@ def summarize(rows: Sequence[Row], price: Price, seed: int) -> Summary:
         if row.arm == BASELINE and row.policy == "full":
             tokens = sum(each.input_tokens + each.output_tokens for each in row.requests)
             formats[row.format] = formats.get(row.format, 0) + tokens
-    return Summary(lines, groups, kinds == {"scripted"}, formats)
+    scripted = kinds == {"scripted"}
+    done = {} if scripted else {line.workload: _done(line.workload, rows, lines, seed) for line in lines}
+    return Summary(lines, groups, scripted, formats, done)
+
+
+def _done(workload: str, rows: Sequence[Row], lines: Sequence[Line], seed: int) -> dict[str, Done]:
+    """How often tasks of a workload were done, each variant against the one baseline that all of them have."""
+    own = {
+        line.label: [row for row in rows if row.workload == workload and row.variant == line.names]
+        for line in lines
+        if line.workload == workload
+    }
+    base = next((found for found in own.values() if found[0].arm == BASELINE), list[Row]())
+    return stats.done(own, base, seed)
 
 
 def _compared(workload: str, group: str, rows: Sequence[Row], price: Price, seed: int) -> list[Line]:
@@ -101,7 +117,9 @@ def _compared(workload: str, group: str, rows: Sequence[Row], price: Price, seed
     lines: list[Line] = []
     for names in sorted(by_names, key=_rank):
         base = _baseline(names, by_names)
-        if base is not None and (by_names[base] is not by_names[names] or names[2] == "full"):
+        if base is None or not stats.paired(by_names[names], by_names[base]):
+            continue  # of a recording that ended early
+        if by_names[base] is not by_names[names] or names[2] == "full":
             lines.append(Line(workload, group, names, compare(by_names[names], by_names[base], price, seed)))
     return lines
 

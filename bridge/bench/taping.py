@@ -5,9 +5,11 @@ A bound on money ends the recording before the task that would begin beyond it; 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -39,6 +41,7 @@ def record(
     tasks: int | None,
     seed: int,
     priced: tuple[str | None, str | None],
+    repetitions: int = 1,
 ) -> int:
     """Record a provider's model; returns the exit status."""
     client = client_of(provider)
@@ -48,17 +51,19 @@ def record(
     price = chosen_price(*priced)[1]
     plans = [runner.Plan(name, tuple((each, "oracle", returns) for each in arms), tasks) for name in workloads]
     planned, manifest = runner.run(plans, seed=seed, formats=[wire])
-    least = sum(cost(each.row.requests, price, "none") for each in planned)
+    everything = repetitions * len(planned)
+    least = repetitions * sum(cost(each.row.requests, price, "none") for each in planned)
     screen.out(
-        f"{len(planned):,} conversations with {model}; the oracle's would cost {least:.2f} USD uncached, live ones "
+        f"{everything:,} conversations with {model}; the oracle's would cost {least:.2f} USD uncached, live ones "
         f"perhaps {_TIMES * least:.2f}; it ends at {max_usd:.2f} USD"
     )
-    respond = live.live(wire, model, client)
-    taped, found, spent = anyio.run(_recorded, plans, wire, model, seed, respond, price, max_usd)
+    taped, found, spent, why = anyio.run(_recorded, plans, wire, model, seed, client, price, max_usd, repetitions)
     live.write(out / CASSETTE, taped)
     rows.write(out, found, rows.replaced(manifest, [each.row for each in found]))
-    screen.out(f"{len(found):,} of {len(planned):,} conversations recorded for {spent:.2f} USD in {out / CASSETTE}")
-    return 0
+    screen.out(f"{len(found):,} of {everything:,} conversations recorded for {spent:.2f} USD in {out / CASSETTE}")
+    if why:
+        screen.out(f"it ended early: {why}")
+    return 1 if why else 0
 
 
 async def _recorded(
@@ -66,30 +71,37 @@ async def _recorded(
     wire: str,
     model: str,
     seed: int,
-    respond: live.Respond,
+    client: Any,
     price: Price,
     max_usd: float,
-) -> tuple[list[live.Tape], list[Measured], float]:
+    repetitions: int,
+) -> tuple[list[live.Tape], list[Measured], float, str]:
     counter = tokens.load()
     taped: list[live.Tape] = []
     found: list[Measured] = []
     spent = 0.0
-    async with Sandbox() as sandbox:
-        for plan in plans:
+    async with client, Sandbox() as sandbox:
+        respond = live.live(wire, model, client)
+        for repetition, plan in product(range(repetitions), plans):
             for task in workload(plan.workload)(seed, plan.tasks):
-                for each in plan.made():
+                order = plan.made()
+                # By chance: what changes at the provider meanwhile is in no arm more than in others.
+                random.Random(f"{seed}/{task.id}/{repetition}").shuffle(order)  # noqa: S311  an order, not a key
+                for each in order:
                     if spent >= max_usd:
-                        return taped, found, spent
-                    played, answers = await live.play(task, each.arm, each.policy, FORMATS[wire], sandbox, respond)
+                        return taped, found, spent, ""
+                    try:
+                        played, answers = await live.play(task, each.arm, each.policy, FORMATS[wire], sandbox, respond)
+                    except Exception as error:  # noqa: BLE001  of any SDK: what was paid for until then is kept
+                        return taped, found, spent, f"{task.id} in {each.arm.name}: {type(error).__name__}: {error}"
                     names = each.arm.name, f"live/{model}", each.policy.name
                     usage = [answer.usage for answer in answers]
-                    found.append(runner.measured(task, names, wire, played, counter, seed, usage))
+                    found.append(runner.measured(task, names, wire, played, counter, seed, usage, repetition))
                     spent += sum(_billed(answer.usage, price) for answer in answers)
-                    tape = live.Tape(
-                        task.id, plan.workload, each.arm.name, each.policy.name, wire, model, seed, answers
-                    )
+                    told = task.id, plan.workload, each.arm.name, each.policy.name, wire, model, seed
+                    tape = live.Tape(*told, answers, repetition)
                     taped.append(tape)
-    return taped, found, spent
+    return taped, found, spent, ""
 
 
 def _billed(usage: dict[str, int], price: Price) -> float:
@@ -130,6 +142,7 @@ async def _replayed(tapes: Sequence[live.Tape]) -> tuple[list[Measured], int]:
             played, answers = await live.play(task, chosen, returns, FORMATS[tape.format], sandbox, model)
             names = tape.arm, f"recorded/{tape.model}", tape.policy
             usage = [answer.usage for answer in answers]
-            found.append(runner.measured(task, names, tape.format, played, counter, tape.seed, usage))
+            made = runner.measured(task, names, tape.format, played, counter, tape.seed, usage, tape.repetition)
+            found.append(made)
             diverged += model.diverged
     return found, diverged

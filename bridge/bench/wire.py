@@ -141,9 +141,8 @@ class Responses:
         return Body(f'{head},"store":false,"tools":[', tuple(tools), '],"input":[', tuple(items), "]}")
 
     def tool(self, name: str, description: str, schema: Mapping[str, Any]) -> Part:
-        return Part(
-            "tools", compact({"type": "function", "name": name, "description": description, "parameters": schema})
-        )
+        function = {"type": "function", "name": name, "description": description, "parameters": schema}
+        return Part("tools", compact(function | {"strict": False}))  # the vendor wants it said
 
     def user(self, text: str) -> Part:
         return Part("user", compact({"role": "user", "content": text}))

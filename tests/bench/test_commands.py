@@ -76,6 +76,8 @@ def test_sweep_prints_where_programs_begin_to_need_less() -> None:
         (["fetch", "nothing"], "there is no data set 'nothing'; there is: bfcl"),
         (["calibrate", "--out", "x", "--provider", "openai", "--model", "m"], "no key in OPENAI_API_KEY"),
         (["record", "--out", "x", "--provider", "anthropic", "--model", "m", "--max-usd", "1"], "ANTHROPIC_API_KEY"),
+        (["run", "--out", "x", "--model", "live:openai/m", "--max-usd", "1"], "openai: no key in OPENAI_API_KEY"),
+        (["run", "--out", "x", "--model", "live:openai"], "write live:PROVIDER/NAME"),
         (["replay", "nowhere.jsonl", "--out", "x"], "cassette nowhere.jsonl"),
     ],
 )

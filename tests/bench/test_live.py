@@ -15,8 +15,8 @@ from bridge.bench import calibrate, live
 from bridge.bench.arms import ARMS, policy
 from bridge.bench.wire import FORMATS
 from bridge.bench.workloads import workload
-from bridge.errors import ConfigurationError
 from sandbox import Sandbox
+from tests.providers import anthropic_wire
 from tests.providers.openai_wire import Wire, calls, chat_calls, chat_says, says, served
 
 TASK = workload("adverse")(3, 1)[3]  # two independent calls
@@ -85,10 +85,72 @@ async def test_a_model_that_never_ends_is_ended(opened: Sandbox, wire: Wire, mon
     assert len(answers) == live.TURNS
 
 
+def looks(form: str, number: int = 7) -> Any:
+    """A call of the search tool."""
+    given = {"query": " ".join(call.tool for call in CALLS), "limit": 50}
+    return calls("search_tools", given, number) if form == "responses" else chat_calls("search_tools", given, number)
+
+
 @pytest.mark.anyio
-async def test_live_models_have_no_search(opened: Sandbox, wire: Wire) -> None:
-    with pytest.raises(ConfigurationError, match="prog-search: live models have no search here"):
-        await played(opened, "prog-search", "responses")
+@pytest.mark.parametrize("form", ["responses", "chat"])
+@pytest.mark.parametrize("arm", ["direct-search", "prog-search"])
+async def test_a_live_model_searches_and_calls_what_it_found(opened: Sandbox, wire: Wire, arm: str, form: str) -> None:
+    if form == "responses":
+        made = [calls("run_program", {"program": PROGRAM})] if arm == "prog-search" else direct()
+        wire.play([looks(form)], made, [says("Done.")])
+    else:
+        program = [chat_calls("run_program", {"program": PROGRAM})]
+        direct_calls = [chat_calls(call.tool, dict(call.arguments), number) for number, call in enumerate(CALLS, 1)]
+        made = program if arm == "prog-search" else direct_calls
+        wire.play([chat_says(None, looks(form))], [chat_says(None, *made)], [chat_says("Done.")])
+    found, _ = await played(opened, arm, form)
+    assert wire.refusals == []
+    assert found.executed
+    assert found.searches == 1
+    before, after, _ = [{(each.get("function") or each)["name"] for each in sent["tools"]} for sent in wire.requests]
+    wanted = {call.tool for call in CALLS}
+    assert before == ({"search_tools"} if arm == "direct-search" else {"run_program", "search_tools"})
+    assert (wanted <= after) == (arm == "direct-search")  # to direct calls they are loaded, to programs declared
+    if arm == "prog-search":
+        assert all(f"{name}(" in found.requests[1][0].text for name in wanted)
+
+
+@pytest.mark.anyio
+async def test_a_search_that_cannot_be_meant_is_answered_beside_the_calls_of_the_same_message(
+    opened: Sandbox, wire: Wire
+) -> None:
+    wire.play([calls("search_tools", {"words": 1}, 7), *direct()], [says("Done.")])
+    found, _ = await played(opened, "direct-search", "responses")
+    assert wire.refusals == []
+    assert "error invalid_arguments" in found.requests[-1][0].text
+    assert found.executed
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("arm", ["direct-par", "prog-decl", "direct-search", "prog-search"])
+async def test_a_strict_messages_server_takes_every_body(
+    opened: Sandbox, monkeypatch: pytest.MonkeyPatch, arm: str
+) -> None:
+    with anthropic_wire.serving() as wire:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret-of-a-test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", wire.base_url)
+        search = {"query": " ".join(call.tool for call in CALLS), "limit": 50}
+        if arm.endswith("search"):
+            wire.play([use("search_tools", search, "toolu_0")])
+        program = [use("run_program", {"program": PROGRAM}, "toolu_1")]
+        made = [use(call.tool, dict(call.arguments), f"toolu_{number}") for number, call in enumerate(CALLS, 1)]
+        wire.play(program if "prog" in arm else made, [{"type": "text", "text": "Done."}])
+        async with calibrate.client_of("anthropic") as client:
+            respond = live.live("anthropic", "claude-test", client)
+            format_ = FORMATS["anthropic"]
+            found, answers = await live.play(TASK, ARMS[arm], policy("projection"), format_, opened, respond)
+    assert wire.refusals == []
+    assert found.executed
+    assert answers[0].usage["input"] == 100
+
+
+def use(name: str, given: dict[str, Any], call_id: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": given, "caller": {"type": "direct"}}
 
 
 @pytest.mark.anyio

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bridge.bench.count import Price, Request
 from bridge.bench.rows import Row
-from bridge.bench.stats import LEAST_GROUPS, bootstrap, compare, holm, mcnemar, wilson
+from bridge.bench.stats import LEAST_GROUPS, bootstrap, compare, done, holm, mcnemar, wilson
 
 PRICE = Price(input=1, cached=0.1, output=10)
 
@@ -61,6 +61,38 @@ def test_a_scripted_plan_that_was_not_executed_is_no_saving_and_a_live_one_is_ke
     assert found.tokens.value == pytest.approx(0.2)
     live = [row(each.task, "prog-decl", 80, model="live/m", plan_executed=each.plan_executed) for each in ended]
     assert compare(live, base, PRICE, 1).wins == 2
+
+
+def test_of_repetitions_the_mean_of_each_task_counts() -> None:
+    base = [row("a", "direct-par", 100, repetition=n) for n in range(4)] + [row("b", "direct-par", 100)]
+    ours = [row("a", "prog-decl", tokens, repetition=n) for n, tokens in enumerate((10, 30, 10, 30))]
+    found = compare([*ours, row("b", "prog-decl", 60)], base, PRICE, 1)
+    assert found.tokens.value == pytest.approx((0.8 + 0.4) / 2)
+    assert (found.n, found.wins) == (5, 2)
+
+
+def test_arms_of_a_live_model_are_held_against_the_baseline_with_a_correction_for_their_number() -> None:
+    names = [str(number) for number in range(40)]
+    base = [row(name, "direct-par", 1, model="live/m", plan_executed=int(name) < 30) for name in names]
+    better = [row(name, "prog-decl", 1, model="live/m", plan_executed=int(name) < 38) for name in names]
+    same = [row(name, "prog-search", 1, model="live/m", plan_executed=int(name) < 30) for name in names]
+    found = done({"base": base, "better": better, "same": same}, base, 1)
+    assert (found["base"].done, found["base"].n, found["base"].p) == (30, 40, 1.0)
+    assert (found["base"].low, found["base"].high) == wilson(30, 40)
+    assert (found["better"].better, found["better"].worse) == (8, 0)
+    assert found["better"].p == pytest.approx(2 * mcnemar(8, 0))
+    assert found["better"].difference.value == pytest.approx(0.2)
+    assert 0.05 < found["better"].difference.low < 0.2 < found["better"].difference.high
+    assert (found["better"].no_loss, found["same"].no_loss, found["same"].p) == (True, True, 1.0)
+
+
+def test_that_nothing_differs_by_chance_rules_out_no_loss() -> None:
+    names = [str(number) for number in range(30)]
+    base = [row(name, "direct-par", 1, plan_executed=int(name) % 2 == 0) for name in names]
+    ours = [row(name, "prog-decl", 1, plan_executed=int(name) % 3 == 0) for name in names]
+    found = done({"ours": ours}, base, 1)["ours"]
+    assert found.p > 0.05
+    assert not found.no_loss
 
 
 def test_nothing_in_common_is_no_comparison() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.bench import live, rows, taping
+from bridge.bench import commands, live, rows, taping
+from bridge.bench.count import Price
+from bridge.bench.summary import summarize
 from bridge.errors import ConfigurationError
 from tests.providers.openai_wire import Wire, calls, says, served
 
@@ -53,6 +55,57 @@ def test_a_cassette_gives_the_same_rows_again_and_holds_no_key(
 def test_money_ends_a_recording_and_what_was_recorded_is_kept(wire: Wire, tmp_path: Path) -> None:
     assert recorded(wire, tmp_path, max_usd=0.0005) == 0
     assert len(live.read(tmp_path / taping.CASSETTE)) == 1
+
+
+def test_repetitions_are_rows_of_their_own_and_arms_take_turns_by_chance(
+    wire: Wire, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(12):
+        wire.play([says("I cannot.")])
+    made = ["direct-par", "prog-decl"]
+    words = ("full", None, 1, 3, (None, None), 3)
+    assert taping.record(tmp_path, "openai", "gpt-test", 1.0, ["expenses"], made, *words) == 0
+    assert "12 of 12 conversations recorded" in capsys.readouterr().out
+    found = rows.read_rows(tmp_path)
+    assert sorted((row.arm, row.repetition) for row in found if row.task == found[0].task) == [
+        (arm, repetition) for arm in made for repetition in range(3)
+    ]
+    orders = [[tape.arm for tape in live.read(tmp_path / taping.CASSETTE)][at : at + 2] for at in range(0, 12, 2)]
+    assert sorted(set(map(tuple, orders))) == [("direct-par", "prog-decl"), ("prog-decl", "direct-par")]
+    done = summarize(found, Price(input=1, cached=0.1, output=10), 3).done["expenses"]
+    assert [(each.n, each.done, each.p) for each in done.values()] == [(6, 0, 1.0)] * 2
+
+
+def test_one_command_asks_a_live_model_and_says_how_often_its_tasks_were_done(
+    wire: Wire, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(8):
+        wire.play([says("I cannot.")])
+    options = {"arms": "prog-decl", "tasks": 1, "seed": 3, "max_usd": 1.0, "repetitions": 2}
+    assert commands.run(tmp_path, "expenses", model="live:openai/gpt-test", **options) == 0
+    said = capsys.readouterr().out
+    assert "prog-decl · live/gpt-test · projection: done 0 of 4 (0 to 49%), 0 / 0, +0.0 points (range" in said
+    assert said.splitlines()[-1] == f"the whole page: {tmp_path / 'report.html'}"
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "Tasks done: the calls of the ground truth and no other" in page
+    assert "a loss is not ruled out" in page
+
+
+def test_without_a_bound_on_money_no_live_model_is_asked(wire: Wire, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="say how much at most, such as --max-usd 5 for gpt-test"):
+        commands.run(tmp_path, "expenses", model="live:openai/gpt-test")
+    assert wire.requests == []
+
+
+def test_what_was_recorded_is_kept_when_the_provider_fails(
+    wire: Wire, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wire.play([calls("get_team", {"department": "engineering"})], [says("Done.")])  # and nothing for the second task
+    words = ("full", None, 1, 3, (None, None))
+    status = taping.record(tmp_path, "openai", "gpt-test", 1.0, ["expenses"], ["direct-par"], *words)
+    assert status == 1
+    assert "it ended early: expenses-" in capsys.readouterr().out
+    assert len(rows.read_rows(tmp_path)) == len(live.read(tmp_path / taping.CASSETTE)) == 1
 
 
 def test_a_replay_says_where_requests_are_no_longer_the_recorded_ones(

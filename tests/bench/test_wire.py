@@ -73,7 +73,7 @@ def test_calls_and_results_are_those_of_the_format(name: str, call: Any, result:
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), st.sampled_from(sorted(FORMATS)), st.integers(0, 2))
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_the_tokens_of_the_pieces_are_those_of_the_whole(words: list[str], name: str, tools: int) -> None:
     body = conversation(FORMATS[name], words, tools)
     pieces = [piece.text for piece in body.pieces()]

@@ -11,7 +11,7 @@ from typing import Any
 import anyio.lowlevel
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge import Executor, Result, Tool, tokens
@@ -103,6 +103,7 @@ JSON = st.recursive(
     indent=st.sampled_from([None, 1, "\t"]),
     plain=st.booleans(),
 )
+@settings(deadline=None)
 def test_sizes_are_those_of_the_items_that_are_not_made(
     name: str, arguments: Any, reply: Any, cap: int, indent: Any, plain: bool
 ) -> None:
