@@ -1,5 +1,5 @@
 // A host, written on the official TypeScript SDK as hosts are: connects to `sandbridge serve`, uses all of it, and
-// prints what it got as one JSON object. The tests are in test_typescript.py.
+// prints what it got as one JSON object. The tests are in test_sdk_hosts.py.
 //
 //   node host.mjs '{"modules": DIRECTORY, "package": "sdk" | "client", "url": URL | null, "command": [...], "cwd": DIRECTORY}'
 import { createRequire } from "node:module";

@@ -1,4 +1,7 @@
-"""`sandbridge serve` towards hosts that are written on the official TypeScript SDK, in its older and its newer line."""
+"""`sandbridge serve` towards hosts on the official SDKs: TypeScript's older and newer line, and Python's older one.
+
+Hosts on the newer line of the Python SDK, in both revisions of the protocol, are in `tests/bridge/test_serving.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from tests.bridge.test_mcp_servers import EVERYTHING, SERVERS
 from tests.bridge.test_serving import command, served
 
 HOSTS = SERVERS / "hosts"
+PYTHON = SERVERS / "python-old" / "bin" / "python"
 pytestmark = [
     pytest.mark.servers,
-    pytest.mark.skipif(not HOSTS.is_dir(), reason=".servers is not there: run .ci/servers first"),
+    pytest.mark.skipif(not (HOSTS.is_dir() and PYTHON.exists()), reason=".servers is not there: run .ci/servers first"),
 ]
 FUNCTIONS = """
 import anyio
@@ -39,12 +43,12 @@ image((await tools.everything.get_tiny_image({})).images[0]);
 return { sums };
 """
 ASKS = 'return await tools.everything.echo({ message: "hello" })'
-TRANSPORTS = [("sdk", "stdio"), ("sdk", "http"), ("client", "stdio"), ("client", "http")]
+KINDS = [(package, transport) for package in ("sdk", "client", "python") for transport in ("stdio", "http")]
 
 
-@pytest.fixture(scope="module", params=TRANSPORTS, ids=" over ".join)
+@pytest.fixture(scope="module", params=KINDS, ids=" over ".join)
 def kind(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """Which line of the SDK, over which transport."""
+    """Which SDK, over which transport."""
     return request.param
 
 
@@ -72,15 +76,20 @@ def got(kind: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict
     with ExitStack() as stack:
         if transport == "http":
             given["url"], _ = stack.enter_context(served(*arguments, cwd=folder))
-        script = ["node", str(Path(__file__).with_name("host.mjs")), json.dumps(given)]
-        done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+        here = Path(__file__)
+        script = (
+            [str(PYTHON), str(here.with_name("host.py"))]
+            if package == "python"
+            else ["node", str(here.with_name("host.mjs"))]
+        )
+        done = subprocess.run([*script, json.dumps(given)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_it_connects_in_the_newest_revision_that_it_knows(got: dict[str, Any], kind: tuple[str, str]) -> None:
-    newest = {"sdk": "2025-11-25", "client": "2026-07-28"}[kind[0]]
-    assert got["revision"] in (newest, None)  # the older line keeps it to itself over stdio
+    newest = {"sdk": "2025-11-25", "client": "2026-07-28", "python": "2025-11-25"}[kind[0]]
+    assert got["revision"] in (newest, None)  # TypeScript's older line keeps it to itself over stdio
     assert got["server"] == "sandbridge"
     assert got["instructions"].startswith("Sandbridge runs JavaScript programs that call tools.")
 
