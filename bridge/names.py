@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+from bridge.errors import CatalogError
 
 # Reserved words of ECMA-262 (12.7.2), strict mode included, and the names that every program leans on.
 RESERVED_WORDS: Final = frozenset(
@@ -35,6 +37,23 @@ def identifier(name: str) -> str:
     if alias[:1].isdigit():
         alias = f"_{alias}"
     return f"{alias}_" if alias in RESERVED_WORDS or alias in LOOKED_UP else alias
+
+
+def keep_apart(server: str, others: Iterable[tuple[str, str]]) -> None:
+    """Refuse a name that a rule could not tell from what a server may call a tool of its own tomorrow.
+
+    Args:
+        server: The server's exact name.
+        others: Name, and who has it, of other servers and of client functions.
+
+    Raises:
+        CatalogError: One begins with the server's name and what divides it from a tool's.
+    """
+    for name, who in others:
+        if name.startswith((f"{server}.", f"{server}/")):
+            raise CatalogError(
+                f"a tool of server {server!r} could be named so that rules for {who} match it ({name!r}): rename one"
+            )
 
 
 def names_of_server(server: str, space: str, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:

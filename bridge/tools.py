@@ -21,7 +21,7 @@ import msgspec
 
 from bridge.dialect import plain
 from bridge.errors import CatalogError
-from bridge.names import identifier, names_of_server
+from bridge.names import identifier, keep_apart, names_of_server
 from bridge.text import unseen
 from sandbox import ToolName
 
@@ -243,7 +243,8 @@ class Catalog:
     """The tools of one executor in a fixed order (as given), with the JavaScript names that a program calls them by.
 
     The names are one-to-one. Two client functions that would share one, or a client function and a server, or two
-    servers, stop construction, both named: the developer wrote them and can rename one. MCP tools that collide all get
+    servers, stop construction, both named: the developer wrote them and can rename one; so does a name that begins with
+    a server's and a dot, for rules could not tell it from a tool of that server. MCP tools that collide all get
     a digest of their exact name as suffix, with a warning; of one exact name that a server lists twice, the first is
     kept, with a warning.
 
@@ -350,8 +351,10 @@ def _paths(tools: Mapping[str, Tool], servers: Iterable[str], warnings: list[str
     members: dict[str, list[str]] = {}  # server -> its tools' own names
     named = dict.fromkeys(servers)
     named.update(dict.fromkeys(t.server for t in tools.values() if t.server is not None))
+    functions = [(item.name, _who(item)) for item in tools.values() if item.server is None]
     for server in named:
         _check_name("server", server)
+        keep_apart(server, [*((other, f"server {other!r}") for other in named), *functions])
         spaces[server] = _claim(top, identifier(server), f"server {server!r}")
     paths: dict[str, tuple[str, ...]] = {}
     for name, item in tools.items():
