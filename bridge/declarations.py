@@ -33,7 +33,8 @@ Write one JavaScript program. It runs once, top to bottom, in a sandbox whose on
 - Call tools as `await tools.name({ ... })`: one object argument, a promise as result. \
 Run independent calls together with `Promise.all`.
 - Top-level `await` and `return` work. Return only what you need: filter, join and sum in the program, not afterwards. \
-The returned value is shown to you as JSON; `text(value)` shows more on the way, and so does `console.log`.
+The returned value is shown to you as JSON; `text(value)` shows more on the way, `console.log` only \
+where nothing is returned.
 - A failed call rejects with a ToolError: `code`, `message`, `tool`, `retryable`, `details`. \
 Catch it where the program can go on without the call; uncaught, it ends the program.
 - `inputs` holds what the application passed in. `sleep(ms)` waits. Integers beyond 2^53 arrive as strings: \

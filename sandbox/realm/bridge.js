@@ -26,6 +26,7 @@ const callTool = (name, given) => {
   // The program's getters, traps and toJSON run here, once, before any call exists; a primitive string comes out.
   let text = '[', left = limits.argument_bytes;
   for (let i = 0; i < given.length; i++) {
+    if (i === 0 && typeof given[0] === 'function') throw new TE('a tool cannot be given a function: pass plain data to ' + name);
     const one = writer(true, left, 'argument' + (i ? ' ' + (i + 1) : ''))(given[i]);
     text += (i ? ',' : '') + (one === undefined ? 'null' : one);
     left = limits.argument_bytes - text.length;
@@ -242,6 +243,12 @@ const settled = (v) => { // a returned function of no arguments is called, once
   follow(made, conclude);
 };
 expose('exit', opaque('exit', (v) => { conclude(v); throw leaving; }));
+
+// A promise used as text is a forgotten `await`: it reads as ever, and is said.
+defineProperty(P.prototype, toPrimitive, hidden({ [toPrimitive](hint) {
+  notice('missing_await', 'a promise was used as ' + (hint === 'number' ? 'a number' : 'text') + ': write `await` before what gives it', here().line);
+  return '[object Promise]';
+} }[toPrimitive]));
 
 const lost = []; // promises made by Promise.reject, to be able to say that nobody looked at one
 const rejecting = uncurry(P.reject);

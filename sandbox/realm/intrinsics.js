@@ -20,6 +20,7 @@ const mapSize = uncurry(getOwnPropertyDescriptor(Map.prototype, 'size').get), ma
 const setSize = uncurry(getOwnPropertyDescriptor(Set.prototype, 'size').get), setEach = uncurry(Set.prototype.forEach);
 const typedTag = uncurry(getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), Symbol.toStringTag).get);
 const typedLength = uncurry(getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), 'length').get);
+const { toPrimitive } = Symbol;
 const S = Set, setHas = uncurry(Set.prototype.has), setAdd = uncurry(Set.prototype.add), setDelete = uncurry(Set.prototype.delete);
 const privateMap = () => {
   const map = new WeakMap();

@@ -13,7 +13,7 @@ from typing import Final
 from tree_sitter import Node
 
 from sandbox.messages import Notice
-from sandbox.source import modules, names, syntax
+from sandbox.source import loose, modules, names, syntax
 from sandbox.source.edits import Edit, Text
 from sandbox.source.syntax import BLANKS, FUNCTIONS, Survey, bare
 
@@ -69,7 +69,7 @@ def plan(root: Node, text: Text, catalog: names.Names) -> Plan:
         )
     edits, notices = names.check(catalog, found, text, entry.parameters if entry is not None else (0, 0))
     made.edits += edits
-    made.notices += [*notices, *names.unawaited(found, text)]
+    made.notices += [*notices, *names.unawaited(found, text), *loose.notices(found, statements, functions, text)]
     made.awaits = sorted({text.place(each.start_byte)[0] for each in found.awaits if not _direct(each, text, catalog)})
     return made
 

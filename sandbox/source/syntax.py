@@ -123,10 +123,11 @@ class Use:
 
 @dataclass
 class Survey:
-    """What one walk learns: a top-level `return`, `await`s, and where the names that were asked for stand."""
+    """What one walk learns: a top-level `return`, `await`s, statements that are calls, and where wanted names stand."""
 
     returns: bool = False
     awaits: list[Node] = field(default_factory=list[Node])
+    loose: list[Node] = field(default_factory=list[Node])
     uses: dict[bytes, list[Use]] = field(default_factory=dict[bytes, list[Use]])
 
     def has(self, name: bytes, role: Role) -> bool:
@@ -147,6 +148,8 @@ def survey(root: Node, data: bytes, wanted: frozenset[bytes]) -> Survey:
             kind == "for_in_statement" and any(c.type == "await" for c in node.children)
         ):
             found.awaits.append(node)
+        elif kind == "expression_statement" and node.children[0].type == "call_expression":
+            found.loose.append(node)
         elif kind == "return_statement" and not found.returns:
             found.returns = not any(each.type in SCOPES for each in ancestors)
     return found
