@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -55,11 +55,14 @@ def encode(value: Any) -> bytes:
 
 
 def read(made: msgspec.Raw) -> list[Any]:
-    """The argument list of a call, half characters mended, as in values. `ValueError`: no JSON, or too deep."""
+    """The argument list of a call, half characters mended. `ValueError`: no JSON, no list, or too deep."""
     try:
-        return msgspec.json.decode(made)
+        found = msgspec.json.decode(made)
     except (msgspec.MsgspecError, RecursionError):
-        return decode_value(bytes(made))
+        found = decode_value(bytes(made))
+    if not isinstance(found, list):  # in a damaged journal: of a worker nothing else is taken
+        raise ValueError("it is no list of arguments")  # noqa: TRY004  as whatever else is wrong with it
+    return cast("list[Any]", found)
 
 
 def digits_kept(text: bytes) -> tuple[bytes, int]:
