@@ -95,7 +95,7 @@ def test_programs_run_with_what_is_left_and_whoever_requires_more_is_refused(set
 
 @linux
 @users
-@settings
+@pytest.mark.parametrize("setting", [name for name in SETTINGS if name != "here"])  # which `test_jail.py` has
 def test_native_code_is_refused_the_same_calls_in_every_setting(setting: str, user: str) -> None:
     found = run("attacks", user=user, pretend=SETTINGS[setting][0])
     report = found.pop("walls")
