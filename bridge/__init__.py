@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bridge.approval import Answer, ApprovalRequest, Approve, Approver, Defer, Deny, Edit, terminal_approver
     from bridge.elicitation import Elicit, Elicitation, ElicitationAnswer, terminal_elicit
     from bridge.executor import Executor
+    from bridge.logbook import Logbook
     from bridge.policy import Policy, Rule, allow, ask, deny
     from bridge.results import Result
     from bridge.run import Run
@@ -46,6 +47,7 @@ _HOME = {
     "ElicitationAnswer": "elicitation",
     "terminal_elicit": "elicitation",
     "Executor": "executor",
+    "Logbook": "logbook",
     "Policy": "policy",
     "Rule": "policy",
     "allow": "policy",
@@ -79,6 +81,7 @@ __all__ = [
     "ElicitationAnswer",
     "EngineChanged",
     "Executor",
+    "Logbook",
     "Policy",
     "Result",
     "Rule",

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bridge import Approve, Executor, Policy, Tool, ToolError, ask, tool
-from bridge.logbook import CUT_BYTES, Entry, Logbook
+from bridge import Approve, Executor, Logbook, Policy, Tool, ToolError, ask, tool
+from bridge.logbook import CUT_BYTES, Entry
 from bridge.redaction import Redaction
 from sandbox import Sandbox
 
