@@ -21,7 +21,7 @@ from sandbox.attacks.corpus import HELD, Case, load
 from sandbox.attacks.player import play
 from sandbox.limits import Limits, MiB
 from sandbox.messages import Settings, Threw
-from sandbox.pool import Sandbox, cores
+from sandbox.pool import Sandbox
 
 LIMITS: Final = Limits(cpu_s=2, wall_s=20, memory_bytes=64 * MiB)
 SHORT: Final = Limits(cpu_s=0.4, wall_s=20, memory_bytes=64 * MiB)  # for what may be endless: a good part of the corpus
@@ -117,7 +117,7 @@ async def attack(
     async def run(cases: list[Case], tight: Limits) -> None:
         async with Sandbox(**options, limits=_lowered(given, tight)) as sandbox:
             siege.walls = dict(sandbox.walls)
-            slots = anyio.CapacityLimiter(cores() + 1)
+            slots = anyio.CapacityLimiter(sandbox.max_workers)
 
             async def one(case: Case) -> None:
                 async with slots:

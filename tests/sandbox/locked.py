@@ -3,8 +3,8 @@
     python locked.py '{"job": "attacks", ...}'    prints what was found as JSON
 
 The workers are real: V8 loaded, an isolate made in the zygote and forked on its own thread, every wall up. Only the
-program is replaced, by what `sandbox/attacks/native.py` has; it does its deeds on the worker's other thread, which the filter has to
-bind as well.
+program is replaced, by what `sandbox/attacks/native.py` has; it does its deeds on the worker's other thread, which the
+filter has to bind as well.
 """
 
 from __future__ import annotations
