@@ -140,7 +140,7 @@ class Driver:
 
     async def _caught_up(self) -> Wave | None:
         """The wave of a fresh worker where the journal ends. Only its last step counts against `wall_s` anew."""
-        run, state, worker = self._run, self._state, await self._run.seat.take()
+        run, state, worker = self._run, self._state, await self._run.seat.take(begun=bool(self._state.waves))
         recorded = len(state.deliveries)
         if not recorded:
             return await catch_up(self._sandbox, worker, state)

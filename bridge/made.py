@@ -28,7 +28,7 @@ class Workers(Protocol):
 
     resting: dict[object, Callable[[], None]]
 
-    def worker(self) -> AbstractAsyncContextManager[Any]: ...
+    def worker(self, *, begun: bool = False) -> AbstractAsyncContextManager[Any]: ...
     async def start(self, worker: Any, start: Start, limits: Limits) -> Wave | None: ...
     async def deliver(self, worker: Any, now_ms: float, replies: Sequence[Reply]) -> Wave | None: ...
     async def bury(self, worker: Any) -> Death: ...
@@ -59,7 +59,7 @@ class Made:
         self._calls = list(calls)
 
     @asynccontextmanager
-    async def worker(self) -> AsyncGenerator[MadeWorker]:
+    async def worker(self, *, begun: bool = False) -> AsyncGenerator[MadeWorker]:
         """The one that has made the calls."""
         yield MadeWorker()
 

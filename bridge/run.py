@@ -29,7 +29,7 @@ from bridge.reuse import Reuse
 from bridge.seat import Seat
 from bridge.state import RunState, fold
 from bridge.surroundings import Surroundings
-from sandbox import Notice
+from sandbox import Notice, Overloaded
 
 if TYPE_CHECKING:
     from bridge.results import Result
@@ -350,7 +350,8 @@ class Run:
         try:
             if self.fault is None:
                 await self._around.keeper.retake(self)  # it may have been cancelled just when it was given back
-            if self.fault is None or self.journal.sink is None:
+            refused = isinstance(self.fault, Overloaded) and not state.waves  # nothing of it ran, and nobody resumes it
+            if self.fault is None or self.journal.sink is None or refused:
                 for call in state.calls.values():
                     if call.stage != "done":
                         self.add(self._given_up(call))

@@ -39,9 +39,9 @@ class Seat:
         """The largest frame that came from one of them."""
         return max(self._frame_bytes, self.worker.largest_frame if self.worker is not None else 0)
 
-    async def take(self) -> AnyWorker:
-        """A fresh worker. `SandboxError`: there is none to be had."""
-        holding = self._sandbox.worker()
+    async def take(self, *, begun: bool) -> AnyWorker:
+        """A fresh worker, for a program that has not run before or has `begun`. `SandboxError`: there is none."""
+        holding = self._sandbox.worker(begun=begun)
         worker = self.worker = await holding.__aenter__()
         self._holding, self.stale = holding, False
         return worker

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandbox.errors import (
         EngineUnavailable,
         LocalProtocolError,
+        Overloaded,
         ProtocolError,
         RemoteProtocolError,
         SandboxClosed,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from sandbox.standing import required as required_walls
 
 _HOME = {  # module -> the public names that it holds
-    "errors": "EngineUnavailable LocalProtocolError ProtocolError RemoteProtocolError "
+    "errors": "EngineUnavailable LocalProtocolError Overloaded ProtocolError RemoteProtocolError "
     "SandboxClosed SandboxError WallMissing",
     "limits": "LimitName Limits Usage",
     "messages": "Call FailureCode Fired Image Log Notice Rejected "
@@ -83,6 +84,7 @@ __all__ = [
     "Log",
     "Notice",
     "Occupancy",
+    "Overloaded",
     "ProtocolError",
     "Rejected",
     "RemoteProtocolError",

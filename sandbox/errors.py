@@ -4,6 +4,7 @@
     ├── EngineUnavailable        V8 cannot be loaded or does not pass its self-check (operator)
     ├── WallMissing              a wall named in `require=` does not stand (operator)
     ├── SandboxClosed            the sandbox was closed, or is not open yet (developer)
+    ├── Overloaded               no room for one more program now; nothing of it was run (operator)
     └── ProtocolError
         ├── LocalProtocolError   we asked for what the state table forbids (a bug on this side)
         └── RemoteProtocolError  the worker sent what no honest worker sends: it is killed
@@ -26,6 +27,13 @@ class WallMissing(SandboxError):
 
 class SandboxClosed(SandboxError):
     """The sandbox is not open: it was never entered, or it has been left."""
+
+
+class Overloaded(SandboxError):
+    """There is no room for one more program at this moment, and nothing of it was run: try again later.
+
+    The text names what is full: `max_queued` of the sandbox, or something that the machine has no more of.
+    """
 
 
 class ProtocolError(SandboxError):

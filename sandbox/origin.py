@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from sandbox.wire import EXIT, FORK, FORK_SPARE, REAP, ZYGOTE_READY
 START_S: Final = 60.0  # a cold disk may take long; a hang must not take for ever
 ANSWER_S: Final = 30.0  # of a zygote, which needs milliseconds: one that is stopped is given up, its workers with it
 ENVIRONMENT: Final = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "LANG": "en_US.UTF-8"}
+EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)  # it passes when others give back
 CAN_FORK: Final = sys.platform == "linux"
 
 
@@ -132,6 +134,7 @@ class Zygote:
 
         Raises:
             ZygoteLost: The zygote is dead.
+            OSError: This process has no more of what it takes (`EXHAUSTED`); the zygote is as good as before.
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -147,9 +150,17 @@ class Zygote:
             pid = int.from_bytes(answer, "little")
             self.forked += 1
             self.alive += 1
-            return Born(pid, os.pidfd_open(pid), ours)
+            try:
+                return Born(pid, os.pidfd_open(pid), ours)
+            except OSError:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # nobody has reaped it: the id is still its own
+                await self.reap(pid)
+                raise
         except OSError as error:
             ours.close()
+            if error.errno in EXHAUSTED:
+                raise
             raise ZygoteLost(f"the zygote ended: {error}") from error
         except BaseException:
             ours.close()

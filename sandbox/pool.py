@@ -16,11 +16,11 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from sandbox import standing
-from sandbox.errors import EngineUnavailable, SandboxClosed, WallMissing
+from sandbox import standing, walls
+from sandbox.errors import EngineUnavailable, Overloaded, SandboxClosed, SandboxError
 from sandbox.limits import Limits, MiB
 from sandbox.messages import Reply, Settings, Start, Wave
-from sandbox.origin import CAN_FORK, Origin, Spawner, Zygote, ZygoteLost
+from sandbox.origin import CAN_FORK, EXHAUSTED, Origin, Spawner, Zygote, ZygoteLost
 from sandbox.process import Death, Worker
 
 log: Final = logging.getLogger("sandbridge")
@@ -59,6 +59,7 @@ class Sandbox:
         spares: Workers kept ready. A program that finds one starts by writing one frame.
         max_workers: Programs that compute at once; waiting ones do not count. Default: twice the cores.
         max_waiting: Workers that may exist at once. Default: what half of the available memory holds.
+        max_queued: Programs that may wait for a worker at once; one more is refused with `Overloaded`.
         require: Walls without which no worker serves, looked at in each: names of `WALLS`, or `"all"`, the strict mode.
             Default on Linux: `standing.required()`.
         recycle_after: Forks after which a zygote is replaced.
@@ -79,6 +80,7 @@ class Sandbox:
         spares: int = 2,
         max_workers: int | None = None,
         max_waiting: int | None = None,
+        max_queued: int = 10_000,
         require: Collection[str] | None = None,
         recycle_after: int = 1_000,
         namespaces: bool = True,
@@ -87,9 +89,11 @@ class Sandbox:
     ) -> None:
         if sys.platform == "win32":
             raise EngineUnavailable("workers need descriptors that a child inherits, which Windows has not: use WSL")
-        counts = (recycle_after, *(count for count in (max_workers, max_waiting) if count is not None))
+        counts = (recycle_after, max_queued, *(count for count in (max_workers, max_waiting) if count is not None))
         if spares < 0 or min(counts) < 1:
-            raise ValueError("spares must be 0 or more, recycle_after, max_workers and max_waiting 1 or more")
+            raise ValueError(
+                "spares must be 0 or more, recycle_after, max_workers and max_waiting 1 or more, and so must max_queued"
+            )
         if bubblewrap and not fork:
             raise ValueError("bubblewrap=True wraps a zygote, which fork=False has not: leave out one of them")
         self.limits = limits or Limits()
@@ -97,6 +101,7 @@ class Sandbox:
         self.engine_digest = ""
         self.max_workers = max_workers or 2 * cores()
         self.max_waiting = max_waiting or max(64, available_bytes() // 2 // WAITING_BYTES)
+        self.max_queued = max_queued
         self._spare_count = spares
         self._require = standing.required(require)
         self._recycle_after = recycle_after
@@ -158,15 +163,27 @@ class Sandbox:
         )
 
     @asynccontextmanager
-    async def worker(self) -> AsyncGenerator[Worker]:
+    async def worker(self, *, begun: bool = False) -> AsyncGenerator[Worker]:
         """A fresh worker for one program; it is killed and reaped afterwards, however the block is left.
 
         Waits when `max_waiting` workers exist, and asks the one that has rested longest to go.
+
+        Args:
+            begun: The program has run before, and others count on it to go on: it waits, however many do.
+
+        Raises:
+            Overloaded: `max_queued` programs wait already, or the machine has no descriptor or memory for one more.
+            EngineUnavailable, WallMissing: There are no workers here any more.
         """
         if self._tasks is None:
             raise SandboxClosed("enter the sandbox first: `async with Sandbox() as sandbox`")
         if not self._places.value and self.resting:
             self.resting.pop(next(iter(self.resting)))()
+        if not (begun or self._places.value) and self._places.statistics().tasks_waiting >= self.max_queued:
+            raise Overloaded(
+                f"{self.max_queued:,} programs wait for a worker (max_queued), and {self.max_waiting:,} have one "
+                "(max_waiting): run this one later, or raise a bound"
+            )
         async with self._places:
             worker = await self._spare() or await self._make()
             if len(self._spares) < self._spare_count:
@@ -220,6 +237,15 @@ class Sandbox:
         return None
 
     async def _make(self, *, spare: bool = False) -> Worker:
+        try:
+            return await self._made(spare=spare)
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                raise
+            why = f"no worker can be made now: {error.strerror} ({walls.named(error.errno)})"
+            raise Overloaded(f"{why}. Run this program later, or raise that limit") from error
+
+    async def _made(self, *, spare: bool) -> Worker:
         attempt = 0
         while attempt < 3:
             attempt += 1
@@ -295,7 +321,7 @@ class Sandbox:
             if len(self._spares) < self._spare_count and len(self._live) < self.max_waiting + self._spare_count:
                 try:
                     self._spares.append(await self._make(spare=True))
-                except (EngineUnavailable, WallMissing, OSError):
+                except (SandboxError, OSError):
                     log.exception("no spare could be made; the next program tries again")
                     self._wanted = anyio.Event()
                     await self._wanted.wait()
