@@ -64,7 +64,7 @@ def test_the_first_two_commands_are_one_line_each() -> None:
 
 def test_every_file_that_the_readme_names_exists() -> None:
     names = set(re.findall(r"(?:examples|benchmarks|\.ci)/[\w./-]+\w", README))
-    assert names >= {"examples/approve.py", "benchmarks/speed.py", ".ci/run"}
+    assert names >= {"examples/approve.py", "benchmarks/search.py", ".ci/run"}
     missing = [name for name in names if not (ROOT / name).exists()]
     assert missing == []
 
