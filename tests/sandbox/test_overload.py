@@ -22,7 +22,10 @@ def anyio_backend() -> str:
     return "asyncio"  # what waits is anyio's own
 
 
-FULL = r"^2 programs wait for a worker \(max_queued\), and 1 have one \(max_waiting\): run this one later, or raise a bound"
+FULL = (
+    r"^2 programs wait for a worker \(max_queued\), and 1 have one \(max_waiting\): "
+    r"run this one later, or raise a bound$"
+)
 NONE_LEFT = r"^no worker can be made now: Too many open files \(EMFILE\)\. Run this program later, or raise that limit$"
 
 
