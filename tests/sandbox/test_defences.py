@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 
-from sandbox import EngineUnavailable, Limits, Returned, Sandbox, Threw, ToolName, origin
+from sandbox import EngineUnavailable, Limits, RemoteProtocolError, Returned, Sandbox, Threw, ToolName, origin
 from sandbox.jail import NAMESPACES
 from sandbox.process import Death
+from sandbox.wire import decode_from_worker
 from tests.sandbox.conftest import SMALL, Outcome, play, start_of
 from tests.sandbox.jailed import ENVIRONMENT, linux, root
 
@@ -67,6 +69,11 @@ SEEN: dict[str, tuple[str, Any]] = {
         ("Object.prototype.retryable = true; Object.prototype.details = 'forged';"
         "try { await tools.echo(1) } catch (e) { return [e.retryable, e.details] }"),
         [False, None],
+    ),
+    "how texts become primitive": (
+        ("String.prototype.toString = String.prototype.valueOf = () => 'forged';"
+        "try { await tools.echo(1) } catch (e) { return e.message }"),
+        "no",
     ),
     "a push of its own": (
         "Array.prototype.push = () => { throw new Error('asked') }; return [new Set([1]), new Map([[1, 2]])]",
@@ -199,6 +206,19 @@ async def test_recursion_ends_where_the_engine_was_told(shared: Sandbox) -> None
     assert 6_000 < out.value < 9_000
 
 
+NESTED = [
+    b'{"type":"wave","unknown":' + b"[" * 100_000,
+    b'{"type":"wave","end":{"type":"returned","value":' + b"[" * 100_000,
+    b'{"type":"wave","calls":[{"id":1,"tool":"a","arguments":' + b"[" * 300_000,
+]
+
+
+@pytest.mark.parametrize("text", NESTED, ids=["unknown", "value", "arguments"])
+def test_nesting_wherever_it_stands_is_a_protocol_error(text: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match=r"^malformed message: "):
+        decode_from_worker(text)
+
+
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 SOCKET = """
@@ -224,6 +244,25 @@ async def test_a_call_that_the_filter_kills_for_is_a_violation_and_retires_the_z
         assert out.death == Death("violation", None, "it made a system call that no program needs")
         assert (await play(sandbox, "return 1")).value == 1
         assert zygote(sandbox) != before
+
+
+async def test_a_worker_whose_step_is_cancelled_is_killed_before_its_block_is_left(shared: Sandbox) -> None:
+    async with shared.worker() as worker:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shared.start, worker, start_of("for (;;);"), SMALL)
+            while not worker.computing:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        assert worker.killed_for == "cancelled"
+        with anyio.fail_after(30):
+            while not worker.gone:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_the_watchdog_ends_a_run_long_before_the_kernel_would() -> None:
+    async with Sandbox(limits=Limits(memory_bytes=64 << 20, cpu_s=600)) as sandbox:
+        out = await play(sandbox, "for (;;);", limits=Limits(memory_bytes=64 << 20, cpu_s=0.2, wall_s=20))
+    assert out.death == Death("exceeded", "cpu_s")
 
 
 @linux
