@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,19 @@ async def test_a_run_in_a_store_is_for_the_executors_of_its_audience(
     async with Executor(tools.all(), policy=policy, sandbox=opened, store=store, audience="two") as second:
         with pytest.raises(StateError, match=f"^run {run.id} is for 'one', and this executor is 'two'$"):
             await second.load(run.id)
+
+
+async def test_a_tool_that_changed_since_the_run_began_is_asked_about_though_policy_allows_it(
+    tools: Tools, opened: Sandbox
+) -> None:
+    changed = [replace(tool, description="by now another") if tool.name == "write" else tool for tool in tools.all()]
+    async with Executor(tools.all(), sandbox=opened, key="k" * 40) as first:
+        run = await first.start(
+            "await tools.write({ n: 1 }); await tools.person({ n: 1 }); return await tools.write({ n: 2 })"
+        )
+        state = run.dump()
+    async with Executor(changed, sandbox=opened, key="k" * 40) as second:
+        run = await second.load(state)
+        await run.resume({run.pending[0].id: 1})
+        assert ([request.tool for request in run.approvals], tools.reached) == (["write"], [{"n": 1}])
+        assert run.approvals[0].definition_changed
