@@ -132,9 +132,7 @@ async def test_a_wall_that_is_lost_later_ends_the_service_and_is_said(monkeypatc
     async with Sandbox(limits=SMALL, spares=0, require=["landlock"]) as sandbox:
         assert (await play(sandbox, "return 1")).value == 1
         lost[0] = "gone since"
-        with pytest.raises(
-            WallMissing, match=r"^the wall 'landlock' .* does not stand: gone since\."
-        ):
+        with pytest.raises(WallMissing, match=r"^the wall 'landlock' .* does not stand: gone since\."):
             await play(sandbox, "return 1")
         lost[0] = ""
         assert (await play(sandbox, "return 1")).value == 1
