@@ -120,7 +120,8 @@ class Connection:
             if not text.startswith(b"["):
                 raise RemoteProtocolError("arguments that are no list")
             arguments += len(text)
-        self._left -= size - arguments + _ENTRY_BYTES * entries + _WAVE_BYTES
+        # A wave with calls costs nothing of its own: how many calls there may be is bounded already.
+        self._left -= size - arguments + _ENTRY_BYTES * entries + (0 if wave.calls else _WAVE_BYTES)
         if self._left < 0:
             raise RemoteProtocolError("more output than all limits together let through")
         for number in sorted(item.id for items in (wave.calls, wave.timers) for item in items):
