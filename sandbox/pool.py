@@ -335,7 +335,7 @@ class Sandbox:
             await self._slots.acquire()
         self._computing.add(worker)
         worker.alone = len(self._computing) == 1
-        worker.since = self._last_step = time.monotonic()
+        self._last_step = time.monotonic()
         self._busy.set()
 
     def _end_step(self, worker: Worker) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 import anyio.lowlevel
 
-from sandbox import walls
 from sandbox.errors import RemoteProtocolError
 from sandbox.jail import memory_plan
 from sandbox.limits import LimitName, Limits
@@ -34,8 +33,6 @@ READY_S: Final = 30.0
 BRIEF_S: Final = 0.0005
 IN_PLACE: Final = 8  # steps in a row that may be taken so; a worker that always answers at once would have the loop
 SELECTABLE: Final = 1024  # FD_SETSIZE: what select() can look at
-# A worker that is waited for in place is kept on the waiting core: waking another one costs more than a short step.
-SPREAD_S: Final = 0.02  # of computing; from then on the other cores are worth more than a fast handover
 DYING_S: Final = 1.0
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 # Nothing inside a worker can send these: the filter lets a process send itself nothing but SIGABRT.
@@ -77,8 +74,6 @@ class Worker:
         self.walls: dict[str, str] = {}
         self.engine_digest = ""
         self.computing = False
-        self.since = 0.0  # when it began to compute
-        self._near = False  # kept on the core of who waits for it
         self._in_place = 0  # steps in a row for which nobody else had a turn
         self.alone = False  # no other worker of the sandbox computes; the sandbox says so
         self.memory_at_ready = 0
@@ -122,8 +117,6 @@ class Worker:
             The wave, or None when the worker has ended: `close` then says how.
         """
         self.limits = limits
-        if self.alone and (core := walls.core()) is not None:
-            self._go(core)
         return self._wave(await self._step(self._connection.start(start), timeout_s))
 
     async def deliver(self, now_ms: float, replies: Sequence[Reply], timeout_s: float | None = None) -> Wave | None:
@@ -257,26 +250,16 @@ class Worker:
 
     def watch(self) -> None:
         """The watchdog's look: kill what is over its memory, or over a CPU limit lower than the kernel was told."""
-        if self._near and time.monotonic() - self.since > SPREAD_S:
-            self._go(None)
         if self.memory() - self.memory_at_ready > memory_plan(self.limits.memory_bytes).watchdog_bytes:
             self.kill("memory_bytes")
         elif self.cpu_s() > self.limits.cpu_s:
             self.kill("cpu_s")
-
-    def _go(self, core: int | None) -> None:
-        """Keep it on one core, or free it from that."""
-        self._near = core is not None
-        with suppress(OSError, AttributeError):  # not on this platform, or not by this container
-            os.sched_setaffinity(self.pid, os.sched_getaffinity(0) if core is None else (core,))
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     async def _step(self, data: bytes, timeout_s: float | None) -> FromWorker | None:
         """Send, then wait for one message; None when there will be none."""
         channel = self._born.channel
-        if self._near and not self.alone:
-            self._go(None)
         self.computing = True
         self._in_place += 1
         try:

@@ -45,14 +45,6 @@ def _libc() -> ctypes.CDLL:
     return library
 
 
-def core() -> int | None:
-    """The core that this thread runs on just now; None where nobody says."""
-    try:
-        return _libc().sched_getcpu()
-    except AttributeError:
-        return None
-
-
 def named(number: int) -> str:
     """The name of an errno, as operators search for it."""
     return errno.errorcode.get(number, f"errno {number}")

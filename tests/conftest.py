@@ -20,6 +20,24 @@ LIKE_THE_FIRST = (
     "tests/bridge/test_mcp",
 )
 
+# Files that take longest, first: the others fill what time is left on every core.
+LONGEST = (
+    "tests/durable/test_crashes.py",
+    "tests/sandbox/test_attacks.py",
+    "tests/conformance/",
+    "tests/bridge/test_serving",
+    "tests/hosts/",
+    "tests/test_load.py",
+    "tests/bridge/test_cli.py",
+    "tests/test_examples.py",
+    "tests/sandbox/test_pool.py",
+    "tests/bridge/test_runs_command.py",
+    "tests/bridge/test_search_names.py",
+    "tests/durable/",
+    "tests/providers/",
+    "tests/sandbox/",
+)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
@@ -31,7 +49,8 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:  # 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to the nightly run what costs time and hardly ever differs."""
+    """Begin with what takes longest; leave to the nightly run what costs time and hardly ever differs."""
+    items.sort(key=lambda item: next((at for at, name in enumerate(LONGEST) if item.nodeid.startswith(name)), 99))
     if os.environ.get("SANDBRIDGE_NIGHTLY"):
         return
     left = [item for item in items if item.nodeid.startswith(LIKE_THE_FIRST) and _on_trio(item)]
