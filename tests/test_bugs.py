@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import cases
 
 ROOT = Path(__file__).parent
-AREAS = ("approval", "output", "provider-openai", "provider-anthropic", "tools-schema", "mcp-client")
+AREAS = ("approval", "output", "provider-openai", "provider-anthropic", "tools-schema", "mcp-client", "mcp-server")
 TESTS = """
 SCH-05 providers/test_openai.py test_a_catalog_that_the_vendor_would_refuse_reaches_programs_all_the_same
 SCH-05 providers/test_anthropic.py test_the_code_tool_is_offered_alone_with_the_declarations
@@ -118,6 +118,15 @@ MCC-24 bridge/test_mcp_executor.py test_a_server_that_is_down_leaves_the_rest_of
 MCC-24 bridge/test_mcp_start.py test_a_required_server_that_is_down_raises_and_leaves_nothing_behind
 MCC-24 bridge/test_down.py test_a_server_that_ends_before_it_is_ready_is_down_everywhere_with_its_last_words
 MCC-26 bridge/test_mcp.py test_pictures_and_other_bytes_stay_here_and_the_program_gets_handles
+
+MCS-01 bridge/test_gateway_bugs.py test_every_message_gets_the_answer_that_the_protocol_wants_and_ids_keep_their_kind
+MCS-02 bridge/test_gateway_bugs.py test_a_host_that_dies_in_the_middle_of_a_program_leaves_nothing_running
+MCS-03 bridge/test_gateway_bugs.py test_every_outcome_is_what_the_output_schema_says
+MCS-04 bridge/test_gateway_bugs.py test_a_synchronous_function_holds_up_no_other_request
+MCS-05 bridge/test_gateway.py test_a_run_goes_on_in_another_session_of_its_host
+MCS-05 bridge/test_gateway.py test_a_run_outlives_the_gateway_that_started_it
+MCS-05 bridge/test_gateway.py test_a_run_that_nobody_decides_expires_and_its_result_is_kept
+MCS-05 bridge/test_serving.py test_with_tokens_nobody_gets_in_without_one_and_none_sees_anothers_run
 """  # noqa: E501  names stand on one line
 COVERED = [row.split() for row in TESTS.splitlines() if row]
 
