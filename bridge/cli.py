@@ -153,8 +153,9 @@ def run(
         told.say(screen.given_up(told))
         raise
     kept = kept or (not no_store and _worth_keeping(result) and _keep(place, records, told))
-    words = screen.words([("--store", store), ("--config", config_file), *(("--mcp", path) for path in mcp or ())])
-    return told.result(result, as_json=as_json, kept=place.shown if kept else "", options=words)
+    words = screen.words([("--store", store), ("--config", config_file)])
+    tools = screen.words([("--mcp", path) for path in mcp or ()])
+    return told.result(result, as_json=as_json, kept=place.shown if kept else "", options=words, tools=tools)
 
 
 @app.command()

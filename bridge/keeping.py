@@ -26,7 +26,7 @@ import msgspec
 
 from bridge.approval import Grant, Grants
 from bridge.errors import BridgeError, StateError
-from bridge.journal import Began, Ended, Record, decode, encode
+from bridge.journal import Began, Record, decode, encode
 from bridge.state import RunState
 
 if TYPE_CHECKING:
@@ -260,16 +260,34 @@ class Keeper:
         await self.blocking(lambda: store.release(lease, now=time.time(), status=status, outcome=summary[:200]))
         self._forget(run, "")
 
-    async def let_go(self, sink: StoreSink | None, records: Sequence[Record]) -> None:
-        """Give a run back as it is that was taken and cannot go on here; one that has ended, as ended."""
+    async def let_go(self, sink: StoreSink | None, records: Sequence[Record], given: str = "") -> None:
+        """Give a run back as it was that was taken and cannot go on here.
+
+        Args:
+            records: Its journal; none where that cannot be read.
+            given: The state by which it was taken: its claim is open again.
+        """
+        from bridge.state import fold
+
         store = self.store
         if sink is None or store is None or sink.lease is None:
             return
-        lease, last = sink.lease, records[-1] if records else None
-        status = last.status if isinstance(last, Ended) else "running"
-        sink.lease = None
+        lease, sink.lease = sink.lease, None
+        state = fold(records) if records else None
+        waiting = waiting_rows(state) if state is not None and state.ended is None else []
+        status = "paused" if waiting else state.ended.status if state is not None and state.ended else "running"
+        claim = _claim(given) if waiting else ""
         try:
-            await self.blocking(lambda: store.release(lease, now=time.time(), status=status))
+            await self.blocking(
+                lambda: store.release(
+                    lease,
+                    now=time.time(),
+                    status=status,
+                    claim_digest=_digest(claim) if claim else None,
+                    waiting=waiting,
+                    expires_at=min((row.expires_at for row in waiting), default=None),
+                )
+            )
         except BridgeError:
             log.exception("run %s could not be given back: its lease lasts %g s", lease.run_id, self.lease_s)
 
@@ -313,7 +331,7 @@ class Keeper:
             return self._unseal(state), None
         if self.store is None:
             raise StateError("this is no state that an executor without a store can load: give it the same store=")
-        run_id, _, claim = rest.partition(".") if kind == _CLAIM else (state, "", "")
+        run_id, claim = (rest.partition(".")[0] if kind == _CLAIM else state), _claim(state)
         store = self.store
         row = await self.blocking(lambda: store.row(run_id))
         if row.audience != self.audience:
@@ -375,6 +393,11 @@ def waiting_rows(state: RunState) -> list[Waiting]:
 
 def _mac(key: bytes, body: str) -> bytes:
     return hmac.new(key, body.encode("ascii", "replace"), hashlib.sha256).digest()
+
+
+def _claim(state: str) -> str:
+    kind, _, rest = state.partition(".")
+    return rest.partition(".")[2] if kind == _CLAIM else ""
 
 
 def _digest(claim: str) -> str:

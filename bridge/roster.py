@@ -153,8 +153,9 @@ class Roster:
             else:
                 regrant(proofs.records, kept, self._grants, signed=True)
             gate = self._offer.gate_for(kept)
+            self._must_have_tools(kept, gate)
         except BaseException:
-            await self._keeper.let_go(sink, records)
+            await self._keeper.let_go(sink, records, state)
             raise
         run = self._make(
             kept,
@@ -183,6 +184,17 @@ class Roster:
         if wait:
             await run.settled()
         return run
+
+    def _must_have_tools(self, kept: RunState, gate: Gate) -> None:
+        """Nothing of a run is lost because somebody goes on with it without what it waits for."""
+        open_calls = [call for call in kept.calls.values() if call.stage != "done"]
+        missing = sorted({call.tool for call in open_calls if gate.catalog.lookup(call.tool) is None})
+        if missing:
+            down = "".join(f"; {notice.message}" for notice in self._servers_down())
+            raise StateError(
+                f"run {kept.id} has calls of {', '.join(missing)}, which are not offered here{down}. Nothing of it was "
+                "changed: go on with the tools and servers that it began with"
+            )
 
     async def _reuse_on(self, kept: RunState) -> Reuse | None:
         """What a run that goes on may still take over; None where the earlier run is not known any more."""

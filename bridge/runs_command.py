@@ -143,7 +143,8 @@ def resume(
             return loaded.result if loaded.result is not None else loaded.paused_result()
 
     result = working.work(go_on, told.progress)
-    return told.result(result, as_json=as_json, kept=place.shown, options=store_options(store, config_file, mcp))
+    options, tools = store_options(store, config_file), deciding.tool_options(mcp)
+    return told.result(result, as_json=as_json, kept=place.shown, options=options, tools=tools)
 
 
 async def _loaded(executor: Executor, row: RunRow, *, wait: bool) -> Run:

@@ -126,11 +126,11 @@ class Screen:
 
         return elicit
 
-    def result(self, result: Result, *, as_json: bool, kept: str = "", options: str = "") -> int:
+    def result(self, result: Result, *, as_json: bool, kept: str = "", options: str = "", tools: str = "") -> int:
         """Print a result, say what it cost and what it waits for, and return the exit status.
 
         Args:
-            kept, options: As for `pause`.
+            kept, options, tools: As for `pause`.
         """
         if as_json:
             out(result.to_json())
@@ -139,7 +139,7 @@ class Screen:
             for line in summary(result, self.asked):
                 self.say(line, "dim")
         if result.status == "paused":
-            for line in pause(result, kept, options):
+            for line in pause(result, kept, options, tools):
                 self.say(line)
             return PAUSED
         if kept and result.status != "completed":
@@ -203,12 +203,13 @@ def summary(result: Result, asked: set[str]) -> list[str]:
     return lines
 
 
-def pause(result: Result, kept: str = "", options: str = "") -> list[str]:
+def pause(result: Result, kept: str = "", options: str = "", tools: str = "") -> list[str]:
     """What a paused run waits for, and what the person at the command line can do.
 
     Args:
         kept: Where the run is kept; an empty text where it ends here.
         options: What the next commands need, beside the run's id.
+        tools: What `resume` needs beside that, for it alone starts servers.
     """
     lines = [f"paused: {plural(len(result.approvals) + len(result.pending), 'call')} waiting"]
     lines += [f"  {each.tool}{_line(each.line)} waits for approval: {each.reason}" for each in result.approvals]
@@ -221,7 +222,7 @@ def pause(result: Result, kept: str = "", options: str = "") -> list[str]:
         if asked:
             lines.append(f"  sandbridge approve {run} {' '.join(asked)}{options}    (or deny, edit, answer)")
         lines += [f"  sandbridge answer {run} {call} JSON{options}" for call in owned]
-        lines.append(f"  sandbridge resume {run}{options}")
+        lines.append(f"  sandbridge resume {run}{options}{tools}")
         return lines
     by_default = [each.tool for each in result.approvals if not each.reason.startswith("rule ")]
     ways = ["on a terminal, which asks you"]

@@ -171,7 +171,7 @@ def test_a_run_whose_process_is_killed_is_taken_over_decided_and_resumed_by_othe
         [
             f"{row.id}.3 (refund): approve",
             f"{row.id}.4 (refund): approve",
-            f"to go on: sandbridge resume {row.id}",
+            f"to go on: sandbridge resume {row.id}    (with the --config and --mcp of its start)",
             "",
         ],
     )
@@ -423,6 +423,19 @@ def test_a_denial_can_end_the_run(folder: Path) -> None:
     done = command("resume", run_id)
     assert (done.exit_code, done.stdout.split("\n")[2]) == (1, "refund was denied and the run was ended: no more")
     assert effects(folder) == ["order 1"]
+
+
+def test_a_run_is_not_lost_when_it_is_resumed_without_its_tools(folder: Path) -> None:
+    run_id = paused(ONE)
+    assert command("approve", run_id, "1").exit_code == 0
+    (folder / "other.toml").write_text('functions = ["tools.py:order"]\n[store]\nurl = "sqlite:///runs.db"\n')
+    refused = command("resume", run_id, "--config", "other.toml")
+    assert (refused.exit_code, f"run {run_id} has calls of refund, which are not offered here" in refused.stderr) == (
+        2,
+        True,
+    ), refused.output
+    done = command("resume", run_id)
+    assert (done.exit_code, effects(folder)) == (0, ["refund 1 5"])
 
 
 def test_a_call_that_nobody_answered_in_time_expires_when_the_run_is_resumed(
