@@ -179,7 +179,7 @@ class Screen:
             self._status.stop()
 
     def _counts(self) -> str:
-        parts = [f"{len(self._running)} calls running", f"{self.finished} done"]
+        parts = [f"{plural(len(self._running), 'call')} running", f"{self.finished} done"]
         parts += [f"{len(self._waiting)} to be approved"] if self._waiting else []
         return ", ".join(parts)
 

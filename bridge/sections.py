@@ -121,6 +121,8 @@ class Defaults(Section):
 def _all_walls(given: Any) -> Any:
     from sandbox import WALLS
 
+    if isinstance(given, str) and given != "all":
+        raise ValueError(f'must be "all" or a list of walls: {", ".join(WALLS)}')
     return list(WALLS) if given == "all" else given
 
 

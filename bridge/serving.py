@@ -169,7 +169,10 @@ def _work(
             async with settings.executor(elicit=elicit) as executor:
                 told.warn(config.remarks(executor.catalog, settings))
                 if settings.store is not None and settings.approver_key == NOBODY:
-                    told.say("sandbridge: no approver key: who is not asked in a host cannot decide (approver-key)")
+                    told.say(
+                        "sandbridge: there is no approver key, so nobody can decide what a host cannot ask about: make "
+                        "one with `sandbridge approver-key` and start this again"
+                    )
                 gateway.opened(executor)
                 await gateway.watch()
         except (BridgeError, SandboxError) as error:
@@ -246,7 +249,10 @@ def _http_app(gateway: Gateway, host: str, token_file: Path | None, allowed_host
             lines = token_file.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"--token-file: {token_file} cannot be read: {error}") from None
-        tokens = Tokens(line for line in lines if line.strip() and not line.startswith("#"))
+        try:
+            tokens = Tokens(line for line in lines if line.strip() and not line.startswith("#"))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--token-file: {token_file}: {error}") from None
         if not len(tokens):
             raise ConfigurationError(f"--token-file: {token_file} has no token in it")
     return http_app(gateway, host=host, tokens=tokens, allowed_hosts=allowed_hosts)
