@@ -37,6 +37,19 @@ LONGEST = (
     "tests/providers/",
     "tests/sandbox/",
 )
+# What these run is in other processes, or is run by other tests too: counting its lines would only take time.
+UNCOUNTED = (
+    "tests/durable/test_crashes.py",
+    "tests/sandbox/test_attacks.py",
+    "tests/sandbox/test_hostile",
+    "tests/conformance/",
+    "tests/bridge/test_serving",
+    "tests/bridge/test_search_names.py",
+    "tests/hosts/",
+    "tests/test_load.py",
+    "tests/test_examples.py",
+    "tests/fuzz/",
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,6 +64,9 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:  # 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest; leave to the nightly run what costs time and hardly ever differs."""
     items.sort(key=lambda item: next((at for at, name in enumerate(LONGEST) if item.nodeid.startswith(name)), 99))
+    for item in items:
+        if item.nodeid.startswith(UNCOUNTED):
+            item.add_marker("no_cover")
     if os.environ.get("SANDBRIDGE_NIGHTLY"):
         return
     left = [item for item in items if item.nodeid.startswith(LIKE_THE_FIRST) and _on_trio(item)]

@@ -32,10 +32,10 @@ def test_effects_that_are_lost_doubled_or_untold_are_found() -> None:
 
 def test_no_effect_is_lost_or_doubled_whatever_fails_and_nothing_is_left(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "sandbridge")  # it tells of each fault
-    report = asyncio.run(Load(programs=120, faults=True, timed=False).measure())
+    report = asyncio.run(Load(programs=80, faults=True, timed=False).measure())
     assert report.wrong == []
     assert {name: count >= 1 for name, count in report.faults.items()} == dict.fromkeys(FAULTS, True)
-    assert report.ended["completed"] > 60
+    assert report.ended["completed"] > 40
     assert " 0 were refused" not in report.flood
 
 
