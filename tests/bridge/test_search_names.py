@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -198,7 +198,7 @@ def test_a_name_is_found_without_a_word_that_the_index_has() -> None:
 
 
 def test_a_name_stands_before_what_an_embedding_thinks() -> None:
-    def embed(texts: list[str]) -> list[list[float]]:
+    def embed(texts: Sequence[str]) -> list[list[float]]:
         return [[1.0, 0.0] if "song" in text or text == "lock_door" else [0.0, 1.0] for text in texts]
 
     tools = [Tool(name="play_song", description="No lock, no door."), Tool(name="lock_door")]
