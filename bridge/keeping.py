@@ -60,6 +60,7 @@ class StoreSink:
         self.lease = lease
         self.claim = ""
         self.seq = seq
+        self.taking = anyio.Lock()
         self._keeper = keeper
         self._store = store
         self._busy = anyio.Lock()
@@ -217,17 +218,20 @@ class Keeper:
             return
         if store is None:
             raise StateError(f"the executor of run {run.id} is closed: load the run in another one")
-        await self.exchange(run.gate.grants)
-        lease, lines = await self._acquire(store, run.id, None)
-        sink.lease, sink.claim = lease, ""
-        if len(lines) > sink.seq:
-            try:
-                run.adopt(decode(lines)[sink.seq :])
-            except StateError:
-                await self.give_back(run)
-                raise
-        sink.seq = len(lines)
-        self.driven(run)
+        async with sink.taking:  # a call may expire just when somebody goes on: the second would find the first's lease
+            if sink.lease is not None:
+                return
+            await self.exchange(run.gate.grants)
+            lease, lines = await self._acquire(store, run.id, None)
+            sink.lease, sink.claim = lease, ""
+            if len(lines) > sink.seq:
+                try:
+                    run.adopt(decode(lines)[sink.seq :])
+                except StateError:
+                    await self.give_back(run)
+                    raise
+            sink.seq = len(lines)
+            self.driven(run)
 
     async def give_back(self, run: Run) -> None:
         """The run is paused and all of it is in the store: whoever comes next may drive it."""

@@ -275,6 +275,8 @@ class Run:
 
     async def drive(self) -> None:
         """Run the program to its end, or until it hibernates. A task of the executor."""
+        if self._driver is not None:  # a call expired just when somebody went on: one of the two drives
+            return
         around = self._around
         self._driver = Driver(
             self, around.sandbox, hibernate_after_s=around.hibernate_after_s, ask_again=self._ask_again
