@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import gc
 import json
@@ -102,11 +103,24 @@ class Report:
     wrong: list[str] = field(default_factory=list[str])
 
 
-def held() -> Held:
-    """Look at this process; its garbage collected first."""
+def held(pooled: str = "-") -> Held:
+    """Look at this process; its garbage collected first.
+
+    Args:
+        pooled: Files whose names begin so are kept open by a pool of connections, more or fewer as they are needed:
+            their descriptors count only when the pool is closed.
+    """
     gc.collect()
-    descriptors, threads = (sum(1 for _ in Path(f"/proc/self/{kind}").iterdir()) for kind in ("fd", "task"))
-    return Held(len(below(os.getpid())), descriptors, threads, len(asyncio.all_tasks()))
+    threads = sum(1 for _ in Path("/proc/self/task").iterdir())
+    return Held(len(below(os.getpid())), _descriptors(pooled), threads, len(asyncio.all_tasks()))
+
+
+def _descriptors(pooled: str) -> int:
+    count = 0
+    for each in os.scandir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that reads the folder
+            count += not str(Path(each.path).readlink()).startswith(pooled)
+    return count
 
 
 def resident() -> int:
@@ -114,12 +128,12 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def settled(reference: Held) -> Held:
+async def settled(reference: Held, pooled: str = "-") -> Held:
     """What is held once no more is than in the reference; at the latest after `SETTLE_S`."""
     until = time.monotonic() + SETTLE_S
-    while left(reference, held()) and time.monotonic() < until:  # noqa: ASYNC110  nobody tells of an end
+    while left(reference, held(pooled)) and time.monotonic() < until:  # noqa: ASYNC110  nobody tells of an end
         await asyncio.sleep(0.2)
-    return held()
+    return held(pooled)
 
 
 def left(before: Held, after: Held) -> list[str]:
@@ -184,7 +198,8 @@ class Load:
     async def _loaded(self, folder: str, effects: Effects) -> None:
         report = self.report
         server = mcp.stdio("counted", sys.executable, [str(SERVER), str(effects.file)], env={"PYTHONPATH": sys.path[0]})
-        policy, store = Policy([allow("*")]), f"sqlite:///{folder}/runs.db" if self._with_faults else None
+        pooled = f"{folder}/runs.db"
+        policy, store = Policy([allow("*")]), f"sqlite:///{pooled}" if self._with_faults else None
         sandbox = Sandbox(limits=LIMITS, max_waiting=MAX_WAITING, max_queued=MAX_QUEUED, recycle_after=500)
         async with (
             sandbox,
@@ -196,7 +211,7 @@ class Load:
             self._programs, self._began, self._named = wanted, 0, "p"
             self._ends.clear()
             self._outcomes.clear()
-            report.before = before = await settled(held())
+            report.before = before = await settled(held(pooled), pooled)
             faults = Faults(sandbox, first, str(SERVER), seed=1)
             began = time.monotonic()
             sampling = asyncio.create_task(self._sample())
@@ -212,7 +227,7 @@ class Load:
                     report.wrong.append(f"afterwards a program ended as {result.status}: {result.error}")
             report.faults, report.flood = faults.done, f"{faults.ran} ran, {faults.refused} were refused"
             report.wrong += faults.wrong
-            report.after = await settled(before)
+            report.after = await settled(before, pooled)
             report.wrong += left(before, report.after)
 
     # ---- who asks for programs --------------------------------------------------------------------------------------
