@@ -146,7 +146,7 @@ class Load:
     """One measurement.
 
     Args:
-        seconds, programs: Until one of them is reached.
+        seconds, programs: Until one of them is reached; where programs are counted, not before each fault was done.
         faults: Do what may happen to a host, spread over the programs where they are counted, else every 2 s.
         timed: Whether latency, memory and recovery must be as promised; a busy machine cannot say.
     """
@@ -165,6 +165,7 @@ class Load:
         self.report = Report()
         self._seconds, self._programs, self._clients = seconds, programs, clients
         self._until = math.inf
+        self._faults_left = 0  # kinds that were not done yet, where programs are counted
         self._with_faults, self._with_attacks, self._timed = faults, attacks, timed
         self._dice = random.Random(seed)
         self._corpus = [case for case in corpus() if not case.endless and case.tools == ("echo",)] if attacks else []
@@ -216,6 +217,7 @@ class Load:
             began = time.monotonic()
             sampling = asyncio.create_task(self._sample())
             self._until = began + self._seconds
+            self._faults_left = len(faults.kinds) if self._with_faults and math.isfinite(wanted) else 0
             clients = [self._client((first, second)[n % 2], n % 2) for n in range(self._clients)]
             await asyncio.gather(*clients, *([self._do(faults)] if self._with_faults else []))
             report.seconds = time.monotonic() - began
@@ -232,8 +234,11 @@ class Load:
 
     # ---- who asks for programs --------------------------------------------------------------------------------------
 
+    def _goes_on(self) -> bool:
+        return (self._began < self._programs or self._faults_left > 0) and time.monotonic() < self._until
+
     async def _client(self, executor: Executor, whose: int) -> None:
-        while self._began < self._programs and time.monotonic() < self._until:
+        while self._goes_on():
             self._began += 1
             name = f"{self._named}{self._began}"
             if self._corpus and self._dice.random() < 0.5:
@@ -276,7 +281,7 @@ class Load:
     async def _do(self, faults: Faults) -> None:
         """Spread over the programs where they are counted, so that a short run meets each kind; else every 2 s."""
         every, done = self._programs / (len(faults.kinds) + 2), 1
-        while self._began < self._programs and time.monotonic() < self._until:
+        while self._goes_on():
             if math.isfinite(every) and self._began < every * done:
                 await asyncio.sleep(0.01)
                 continue
@@ -284,6 +289,7 @@ class Load:
                 await asyncio.sleep(2.0)
             done += 1
             name, at = await faults.next(), time.monotonic()
+            self._faults_left -= 1
             if name == "the zygote is killed":
                 self._kills.append(at)
 

@@ -60,7 +60,6 @@ class StoreSink:
         self.lease = lease
         self.claim = ""
         self.seq = seq
-        self.taking = anyio.Lock()
         self._keeper = keeper
         self._store = store
         self._busy = anyio.Lock()
@@ -208,7 +207,7 @@ class Keeper:
             self._sinks[run.id], self._runs[run.id] = run.journal.sink, run
 
     async def retake(self, run: Run) -> None:
-        """Take back a paused run before it goes on, with what others wrote meanwhile.
+        """Take back a paused run before it goes on, with what others wrote meanwhile. One at a time for a run.
 
         Raises:
             StateError: Somebody else drives it, or has finished it.
@@ -218,20 +217,17 @@ class Keeper:
             return
         if store is None:
             raise StateError(f"the executor of run {run.id} is closed: load the run in another one")
-        async with sink.taking:  # a call may expire just when somebody goes on: the second would find the first's lease
-            if sink.lease is not None:
-                return
-            await self.exchange(run.gate.grants)
-            lease, lines = await self._acquire(store, run.id, None)
-            sink.lease, sink.claim = lease, ""
-            if len(lines) > sink.seq:
-                try:
-                    run.adopt(decode(lines)[sink.seq :])
-                except StateError:
-                    await self.give_back(run)
-                    raise
-            sink.seq = len(lines)
-            self.driven(run)
+        await self.exchange(run.gate.grants)
+        lease, lines = await self._acquire(store, run.id, None)
+        sink.lease, sink.claim = lease, ""
+        if len(lines) > sink.seq:
+            try:
+                run.adopt(decode(lines)[sink.seq :])
+            except StateError:
+                await self.give_back(run)
+                raise
+        sink.seq = len(lines)
+        self.driven(run)
 
     async def give_back(self, run: Run) -> None:
         """The run is paused and all of it is in the store: whoever comes next may drive it."""

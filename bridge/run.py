@@ -78,6 +78,7 @@ class Run:
         self._driver: Driver | None = None
         self._ask_again = ask_again  # the one who was asked may have died with the process that asked
         self._cancelled = False
+        self._taking = anyio.Lock()  # a call may expire just when somebody goes on: one of the two takes the run
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.status}, {len(self.state.calls)} calls>"
@@ -107,20 +108,23 @@ class Run:
                 a store also: somebody else drives the run.
             Diverged: A new worker did something else than the journal says.
         """
-        if self.status != "paused":
-            raise StateError(f"run {self.id} is {self.status}: only a paused run can be resumed")
-        await self._around.keeper.retake(self)
-        try:
-            self.people.expire()
-            verdicts = self.people.read(answers)
-        except StateError:
-            if self.state.ready:  # what has expired meanwhile goes on, whatever else was wrong
-                self._go_on()
-            else:
-                await self.give_back()
-            raise
-        self.people.apply(verdicts)
-        self._go_on()
+        async with self._taking:
+            if self.status == "paused" and not self._cancelled:
+                await self._around.keeper.retake(self)
+            if self.status != "paused" or self._cancelled:  # before, or while it was taken
+                status = "cancelled" if self.status == "paused" else self.status
+                raise StateError(f"run {self.id} is {status}: only a paused run can be resumed")
+            try:
+                self.people.expire()
+                verdicts = self.people.read(answers)
+            except StateError:
+                if self.state.ready:  # what has expired meanwhile goes on, whatever else was wrong
+                    self._go_on()
+                else:
+                    await self.give_back()
+                raise
+            self.people.apply(verdicts)
+            self._go_on()
         if wait:
             await self.settled()
         return self
@@ -152,7 +156,7 @@ class Run:
         """End the run and its calls; its result says `cancelled`. Does nothing once it is finished."""
         try:
             if self.status == "paused":
-                await self._around.keeper.retake(self)
+                await self._take()
         except BridgeError as error:  # it goes on elsewhere, or nobody can say: it is no longer ours to cancel
             self.fault = self.fault or error
         self._cancelled = True
@@ -328,13 +332,16 @@ class Run:
 
     async def regained(self) -> bool:
         """Whether it is ours to go on with; what is paused may have gone on elsewhere."""
-        if self.status != "paused":
-            return True
         try:
-            await self._around.keeper.retake(self)
+            await self._take()
         except StateError:
             return False
-        return True
+        return self.status != "finished"
+
+    async def _take(self) -> None:
+        async with self._taking:
+            if self.status == "paused":
+                await self._around.keeper.retake(self)
 
     def unpause(self) -> None:
         """What was paused goes on."""
@@ -350,8 +357,9 @@ class Run:
         if self.end is None:
             self.end = ending.crashed(str(self.fault)) if self.fault is not None else ending.cancelled()
         try:
-            if self.fault is None:
-                await self._around.keeper.retake(self)  # it may have been cancelled just when it was given back
+            async with self._taking:
+                if self.fault is None:
+                    await self._around.keeper.retake(self)  # it may have been cancelled just when it was given back
             refused = isinstance(self.fault, Overloaded) and not state.waves  # nothing of it ran, and nobody resumes it
             if self.fault is None or self.journal.sink is None or refused:
                 for call in state.calls.values():

@@ -309,6 +309,10 @@ async def test_a_state_can_be_loaded_once_and_the_run_goes_on_in_one_host_only(
 async def test_two_who_resume_the_same_run_at_once_resume_it_once(opened: Sandbox, tools: Tools, store: Store) -> None:
     async with Host(opened, tools.all(), store) as host:
         run = await host.executor.start(TWO)
+        assert host.store is not None
+        operations: list[str] = []
+        host.store.before = operations.append
+        tools.held = True
         said: list[str] = []
 
         async def resume() -> None:
@@ -320,9 +324,16 @@ async def test_two_who_resume_the_same_run_at_once_resume_it_once(opened: Sandbo
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(resume)
             tasks.start_soon(resume)
-    assert len(said) == 1
-    assert run.result is not None
-    assert run.result.value == ["write 1", "gated 2"]
+            with anyio.fail_after(60):
+                while not said or run.status == "paused":
+                    await anyio.lowlevel.checkpoint()
+            await quiet(run, tools)
+            assert said == [f"run {run.id} is running: only a paused run can be resumed"]
+            assert "release" not in operations
+            tools.reply(f"{run.id}.2")
+        assert run.result is not None
+        assert run.result.value == ["write 1", "gated 2"]
+        assert operations.count("acquire") == operations.count("release") == 1
     assert [row[3] for row in tools.effects.rows()] == [1, 2]
 
 
