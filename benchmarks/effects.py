@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from bridge import Tool, ToolContext
-from bridge.results import CallRow
 
 NEVER_SENT: Final = ("not_started", "denied", "invalid")
 SCHEMA: Final = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
@@ -48,23 +47,22 @@ class Effects:
         return collections.Counter(self.file.read_text("ascii").split())
 
 
-def unlike(effects: collections.Counter[str], calls: Iterable[CallRow], untold: Iterable[str]) -> list[str]:
+def unlike(effects: collections.Counter[str], calls: Iterable[tuple[str, str]], untold: Iterable[str]) -> list[str]:
     """Where effects are not what the journals say.
 
     Args:
         effects: What happened.
-        calls: What journals say of calls; the argument `key` names the effect.
+        calls: What journals say of calls: the key that names the effect, and the outcome.
         untold: Beginnings of keys of runs that gave no result to look at: each effect of theirs happened once or never.
     """
     wrong = [f"doubled: {key} happened {times} times" for key, times in effects.items() if times > 1]
     known: set[str] = set()
-    for call in calls:
-        key = call.arguments["key"]
+    for key, outcome in calls:
         known.add(key)
-        if call.outcome == "completed" and not effects[key]:
+        if outcome == "completed" and not effects[key]:
             wrong.append(f"lost: {key} is said to have happened")
-        elif call.outcome in NEVER_SENT and effects[key]:
-            wrong.append(f"untold: {key} happened and is said to be {call.outcome}")
+        elif outcome in NEVER_SENT and effects[key]:
+            wrong.append(f"untold: {key} happened and is said to be {outcome}")
     begun = set(untold)
     strangers = [key for key in effects if key not in known and key.partition("/")[0] not in begun]
     return [*wrong, *(f"untold: {key} happened in no run" for key in strangers)]

@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
-import contextlib
 import dataclasses
-import gc
 import json
 import logging
 import math
@@ -26,16 +24,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # run as a script, this folder's parent is not on the path
 
 from benchmarks.effects import Effects, unlike
-from benchmarks.faults import Faults, below
-from bridge import Executor, Policy, Result, allow, mcp
+from benchmarks.faults import Faults
+from benchmarks.held import Held, at_rest, held, left, resident, settled
+from benchmarks.notes import Notes
+from bridge import Executor, Policy, Result, Tool, ToolContext, allow, mcp
 from bridge.errors import BridgeError
-from bridge.results import CallRow
 from sandbox import Limits, Sandbox, SandboxError
+from sandbox.attacks.corpus import TOOLS, Case
 from sandbox.attacks.corpus import load as corpus
 
 LIMITS: Final = Limits(cpu_s=0.5, wall_s=20.0, memory_bytes=64 << 20)
@@ -44,8 +44,8 @@ WARM: Final = 0.3  # of the time, in which caches fill and kept results reach th
 FLAT: Final = 1.05
 SLOWEST: Final = 10.0  # times the median
 RECOVERED_S: Final = 5.0
-SETTLE_S: Final = 30.0
 CANCELLED: Final = 0.03  # of the programs, where there are faults
+ENDLESS: Final = 0.05  # of the attacks that compute until a limit ends them: each takes `cpu_s`
 MAX_WAITING, MAX_QUEUED = 64, 100
 # name -> program, and how many effects it has; KEY begins their names
 PROGRAMS: Final[dict[str, tuple[str, int]]] = {
@@ -61,16 +61,6 @@ PROGRAMS: Final[dict[str, tuple[str, int]]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Held:
-    """What this process holds at one moment."""
-
-    processes: int
-    descriptors: int
-    threads: int
-    tasks: int
-
-
 @dataclass
 class Report:
     """What was measured.
@@ -79,7 +69,7 @@ class Report:
         ended: Status -> how many programs; "refused" is an exception in our own words.
         wrong: Everything that must not be.
         recovery_s: After each kill of the zygote: seconds until as many programs a second end as before.
-        memory_bytes: Resident, sampled twice a second, the warm-up included.
+        memory_bytes: Of this process's own that are resident, sampled twice a second, the warm-up included.
     """
 
     programs: int = 0
@@ -103,43 +93,13 @@ class Report:
     wrong: list[str] = field(default_factory=list[str])
 
 
-def held(pooled: str = "-") -> Held:
-    """Look at this process; its garbage collected first.
+def attacked(case: Case, name: str) -> Tool:
+    """A tool that the corpus's programs call; it answers alike in all of them."""
 
-    Args:
-        pooled: Files whose names begin so are kept open by a pool of connections, more or fewer as they are needed:
-            their descriptors count only when the pool is closed.
-    """
-    gc.collect()
-    threads = sum(1 for _ in Path("/proc/self/task").iterdir())
-    return Held(len(below(os.getpid())), _descriptors(pooled), threads, len(asyncio.all_tasks()))
+    async def answer(given: Any, _: ToolContext) -> Any:
+        return case.answer(name, [given])
 
-
-def _descriptors(pooled: str) -> int:
-    count = 0
-    for each in os.scandir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one that reads the folder
-            count += not str(Path(each.path).readlink()).startswith(pooled)
-    return count
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory."""
-    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-async def settled(reference: Held, pooled: str = "-") -> Held:
-    """What is held once no more is than in the reference; at the latest after `SETTLE_S`."""
-    until = time.monotonic() + SETTLE_S
-    while left(reference, held(pooled)) and time.monotonic() < until:  # noqa: ASYNC110  nobody tells of an end
-        await asyncio.sleep(0.2)
-    return held(pooled)
-
-
-def left(before: Held, after: Held) -> list[str]:
-    """What `after` has over `before`."""
-    pairs = [(name, getattr(before, name), getattr(after, name)) for name in asdict(before)]
-    return [f"leaked: {now - then} {name}" for name, then, now in pairs if now > then]
+    return Tool(name=name, input_schema={}, handler=answer)
 
 
 class Load:
@@ -168,13 +128,12 @@ class Load:
         self._faults_left = 0  # kinds that were not done yet, where programs are counted
         self._with_faults, self._with_attacks, self._timed = faults, attacks, timed
         self._dice = random.Random(seed)
-        self._corpus = [case for case in corpus() if not case.endless and case.tools == ("echo",)] if attacks else []
+        self._attacks = [case for case in corpus() if case.tools == TOOLS and not case.replies] if attacks else []
         self._began = 0
         self._named = "w"  # names of effects begin so
-        self._rows: list[CallRow] = []
+        self._calls, self._ends = Notes(), Notes()  # key, outcome; when, how long, whose
         self._untold: list[str] = []
         self._outcomes: collections.Counter[str] = collections.Counter()
-        self._ends: list[tuple[float, float, int]] = []  # when, how long, whose
         self._kills: list[float] = []
 
     async def measure(self) -> Report:
@@ -190,7 +149,7 @@ class Load:
         closed = await settled(outside)
         outside = dataclasses.replace(outside, threads=closed.threads)  # those of a pool last as long as the loop
         report.wrong += left(outside, closed)
-        report.wrong += unlike(counted, self._rows, self._untold)
+        report.wrong += unlike(counted, ((key, outcome) for key, outcome in self._calls), self._untold)
         report.effects = counted.total()
         report.ended = dict(self._outcomes.most_common())
         self._summed()
@@ -200,19 +159,20 @@ class Load:
         report = self.report
         server = mcp.stdio("counted", sys.executable, [str(SERVER), str(effects.file)], env={"PYTHONPATH": sys.path[0]})
         pooled = f"{folder}/runs.db"
+        tools = [effects.tool(), *(attacked(self._attacks[0], name) for name in TOOLS if self._attacks)]
         policy, store = Policy([allow("*")]), f"sqlite:///{pooled}" if self._with_faults else None
         sandbox = Sandbox(limits=LIMITS, max_waiting=MAX_WAITING, max_queued=MAX_QUEUED, recycle_after=500)
         async with (
             sandbox,
-            Executor([effects.tool(), server], policy=policy, sandbox=sandbox) as first,
-            Executor([effects.tool()], policy=policy, sandbox=sandbox, store=store) as second,
+            Executor([*tools, server], policy=policy, sandbox=sandbox) as first,
+            Executor(tools, policy=policy, sandbox=sandbox, store=store) as second,
         ):
             wanted, self._programs = self._programs, self._clients * len(PROGRAMS)
             await asyncio.gather(*(self._client((first, second)[n % 2], n % 2) for n in range(self._clients)))
             self._programs, self._began, self._named = wanted, 0, "p"
             self._ends.clear()
             self._outcomes.clear()
-            report.before = before = await settled(held(pooled), pooled)
+            report.before = before = await at_rest(pooled)
             faults = Faults(sandbox, first, str(SERVER), seed=1)
             began = time.monotonic()
             sampling = asyncio.create_task(self._sample())
@@ -241,10 +201,8 @@ class Load:
         while self._goes_on():
             self._began += 1
             name = f"{self._named}{self._began}"
-            if self._corpus and self._dice.random() < 0.5:
-                case = self._dice.choice(self._corpus)
-                result = await executor.run(case.js)
-                self._outcomes[f"{result.status} (attack)"] += 1
+            if self._attacks and self._dice.random() < 0.5:
+                await self._attack(executor)
                 continue
             names = [each for each in PROGRAMS if whose == 0 or each != "of a server"]
             program, value = PROGRAMS[self._dice.choice(names)]
@@ -258,15 +216,29 @@ class Load:
                     self.report.wrong.append(f"{name} was refused: {error}")
                 await asyncio.sleep(0.01)
                 continue
-            self._rows += result.calls
+            for call in result.calls:
+                self._calls.add(call.arguments["key"], call.outcome)
             self._outcomes[result.status] += 1
             if result.status == "completed":
                 now = time.monotonic()
-                self._ends.append((now, now - began, whose))
+                self._ends.add(now, now - began, whose)
                 if result.value != value:
                     self.report.wrong.append(f"{name} gave {result.value!r}, not {value!r}")
             elif not self._with_faults:
                 self.report.wrong.append(f"{name} ended as {result.status}: {result.error}")
+
+    async def _attack(self, executor: Executor) -> None:
+        case = self._dice.choice(self._attacks)
+        if case.endless and self._dice.random() > ENDLESS:
+            return
+        try:
+            result = await executor.run(case.js)
+        except (BridgeError, SandboxError, OSError) as error:
+            self._outcomes[f"refused: {type(error).__name__} (attack)"] += 1
+            if not self._with_faults:
+                self.report.wrong.append(f"{case.id} was refused: {error}")
+            return
+        self._outcomes[f"{result.status} (attack)"] += 1
 
     async def _run(self, executor: Executor, program: str, name: str) -> Result:
         if not self._with_faults or self._dice.random() > CANCELLED:
@@ -304,13 +276,14 @@ class Load:
         report = self.report
         report.programs, report.load_average = self._began, os.getloadavg()[0]
         report.rate = report.programs / report.seconds
-        took = sorted(took for _, took, _ in self._ends)
+        ends = [(float(when), float(took), int(whose)) for when, took, whose in self._ends]
+        took = sorted(took for _, took, _ in ends)
         if len(took) > 1:
             cuts = statistics.quantiles(took, n=100, method="inclusive")
             report.p50_ms, report.p90_ms, report.p99_ms = (1000 * cuts[n - 1] for n in (50, 90, 99))
-        counts = collections.Counter(whose for *_, whose in self._ends)
+        counts = collections.Counter(whose for *_, whose in ends)
         report.shares = [counts[whose] / max(1, len(took)) for whose in (0, 1)]
-        report.recovery_s = [self._recovery(at) for at in self._kills]
+        report.recovery_s = [recovery(at, [when for when, *_ in ends]) for at in self._kills]
         warm = report.memory_bytes[int(len(report.memory_bytes) * WARM) :]
         third = max(1, len(warm) // 3)
         report.growth = statistics.median(warm[-third:]) / statistics.median(warm[:third])
@@ -318,23 +291,23 @@ class Load:
             return
         if report.growth > FLAT:
             report.wrong.append(f"memory grew by {100 * (report.growth - 1):.1f}% after the warm-up")
-        if not self._with_faults and report.p99_ms > SLOWEST * report.p50_ms:
+        if not (self._with_faults or self._attacks) and report.p99_ms > SLOWEST * report.p50_ms:
             report.wrong.append(f"p99 is {report.p99_ms / report.p50_ms:.1f} times the median")
         if not self._with_faults and min(report.shares) < 0.35:
             report.wrong.append(f"two executors with as many clients had {report.shares} of the programs")
         if slow := [seconds for seconds in report.recovery_s if seconds > RECOVERED_S]:
             report.wrong.append(f"after the zygote was killed it took {max(slow):.1f} s to be as fast as before")
 
-    def _recovery(self, at: float) -> float:
-        """Seconds from a moment until as many programs ended within a second as the median of seconds before."""
-        ends = [when for when, *_ in self._ends]
-        rates = [sum(at - n - 1 <= when < at - n for when in ends) for n in range(10)]
-        usual = 0.8 * statistics.median(rates)
-        for step in range(200):
-            since = at + step / 10
-            if sum(since <= when < since + 1 for when in ends) >= usual:
-                return step / 10
-        return math.inf
+
+def recovery(at: float, ends: list[float]) -> float:
+    """Seconds from a moment until as many programs ended within a second as the median of seconds before."""
+    rates = [sum(at - n - 1 <= when < at - n for when in ends) for n in range(10)]
+    usual = 0.8 * statistics.median(rates)
+    for step in range(200):
+        since = at + step / 10
+        if sum(since <= when < since + 1 for when in ends) >= usual:
+            return step / 10
+    return math.inf
 
 
 def told(report: Report) -> str:
@@ -377,8 +350,8 @@ def main(words: Sequence[str] | None = None) -> None:
         timed=not given.untimed,
         seed=given.seed,
     )
-    if given.faults:
-        logging.getLogger("sandbridge").setLevel(logging.CRITICAL)  # it would tell of each fault
+    if given.faults or given.attacks:
+        logging.getLogger("sandbridge").setLevel(logging.CRITICAL)  # it would tell of each
     report = asyncio.run(load.measure())
     print(json.dumps(asdict(report)) if given.json else told(report))
     if report.wrong:
