@@ -17,16 +17,16 @@ import secrets
 import socket
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from bridge.approval import Grant, Grants
 from bridge.errors import BridgeError, StateError
 from bridge.journal import Began, Record, decode, encode
+from bridge.sink import StoreSink, blocking
 from bridge.state import RunState
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from bridge.run import Run
     from bridge.store import Lease, Store, Waiting
 
-T = TypeVar("T")
 log: Final = logging.getLogger("sandbridge")
 
 LEASE_S: Final = 30.0  # a host that has been silent for so long is taken to be gone
@@ -46,44 +45,6 @@ class _Header(msgspec.Struct, omit_defaults=True):
     audience: str
     run: str
     expires: float
-
-
-class StoreSink:
-    """The journal of one run in a store, and the lease under which it is written.
-
-    Attributes:
-        lease: None while nobody drives the run.
-        claim: What the state of the paused run holds.
-    """
-
-    def __init__(self, keeper: Keeper, store: Store, lease: Lease | None, seq: int) -> None:
-        self.lease = lease
-        self.claim = ""
-        self.seq = seq
-        self._keeper = keeper
-        self._store = store
-        self._busy = anyio.Lock()
-
-    async def write(self, records: Sequence[Record]) -> None:
-        """Append records; durable when it returns. `StateError`: the run is somebody else's by now."""
-        lines = [encode(record) for record in records]
-        async with self._busy:
-            lease = self.lease
-            if lease is None:
-                raise StateError("the run was given back, and nothing may be written to it")
-            self.lease = await self._keeper.blocking(
-                lambda: self._store.append(lease, self.seq, lines, now=time.time(), lease_s=self._keeper.lease_s)
-            )
-            self.seq += len(lines)
-
-    async def renew(self) -> None:
-        """Keep the lease while nothing is written. `StateError`: it is lost."""
-        async with self._busy:
-            lease = self.lease
-            if lease is not None:
-                self.lease = await self._keeper.blocking(
-                    lambda: self._store.renew(lease, now=time.time(), lease_s=self._keeper.lease_s)
-                )
 
 
 class Keeper:
@@ -115,25 +76,19 @@ class Keeper:
         self._sinks: dict[str, StoreSink] = {}
         self._runs: dict[str, Run] = {}
 
-    async def blocking(self, work: Callable[[], T]) -> T:
-        """Work of the store in a thread. A cancellation waits until what was written is known."""
-        with anyio.CancelScope(shield=True):
-            return await anyio.to_thread.run_sync(work)
-        raise AssertionError("nobody cancels this scope itself")
-
     async def open(self) -> None:
         """Connect to the store, if there is one. `ConfigurationError`: it cannot be used."""
         url = self._url
         if url is not None and self.store is None:
             from bridge.store import Store  # SQLAlchemy loads only where there is a store
 
-            self.store = await self.blocking(lambda: Store(url))
+            self.store = await blocking(lambda: Store(url))
 
     async def close(self) -> None:
         """Close the store's connections."""
         store, self.store = self.store, None
         if store is not None:
-            await self.blocking(store.close)
+            await blocking(store.close)
 
     async def renewing(self) -> None:
         """Keep the leases of all runs that are driven here. A task of the executor."""
@@ -174,7 +129,7 @@ class Keeper:
             wanted = {*bound, *(grant.definition_digest for grant in kept.values())}
             return list(kept.values()), store.grants.definitions(grants.seen.missing(wanted))
 
-        held, definitions = await self.blocking(both)
+        held, definitions = await blocking(both)
         for digest, said in definitions.items():
             grants.seen.know(digest, said)
         for grant in held:
@@ -187,7 +142,7 @@ class Keeper:
         store = self.store
         if store is None:
             return None
-        lease = await self.blocking(
+        lease = await blocking(
             lambda: store.create(
                 began.run_id,
                 [encode(began)],
@@ -199,7 +154,7 @@ class Keeper:
                 engine_digest=began.engine,
             )
         )
-        return StoreSink(self, store, lease, 1)
+        return StoreSink(store, lease, 1, lease_s=self.lease_s)
 
     def driven(self, run: Run) -> None:
         """A run is driven here from now on: its lease is to be kept."""
@@ -237,7 +192,7 @@ class Keeper:
         await self.exchange(run.gate.grants)
         claim = secrets.token_urlsafe(24)
         lease, waiting = sink.lease, waiting_rows(run.state)
-        await self.blocking(
+        await blocking(
             lambda: store.release(
                 lease,
                 now=time.time(),
@@ -257,39 +212,18 @@ class Keeper:
         await run.journal.flush()
         lease, ended = sink.lease, run.state.ended
         status = ended.status if ended is not None else "running"
-        await self.blocking(lambda: store.release(lease, now=time.time(), status=status, outcome=summary[:200]))
+        await blocking(lambda: store.release(lease, now=time.time(), status=status, outcome=summary[:200]))
         self._forget(run, "")
 
-    async def let_go(self, sink: StoreSink | None, records: Sequence[Record], given: str = "") -> None:
-        """Give a run back as it was that was taken and cannot go on here.
-
-        Args:
-            records: Its journal; none where that cannot be read.
-            given: The state by which it was taken: its claim is open again.
-        """
-        from bridge.state import fold
-
-        store = self.store
-        if sink is None or store is None or sink.lease is None:
+    async def let_go(self, sink: StoreSink | None) -> None:
+        """Give a run back as it was, that was taken and cannot go on here."""
+        if sink is None or sink.lease is None:
             return
-        lease, sink.lease = sink.lease, None
-        state = fold(records) if records else None
-        waiting = waiting_rows(state) if state is not None and state.ended is None else []
-        status = "paused" if waiting else state.ended.status if state is not None and state.ended else "running"
-        claim = _claim(given) if waiting else ""
+        run_id = sink.lease.run_id
         try:
-            await self.blocking(
-                lambda: store.release(
-                    lease,
-                    now=time.time(),
-                    status=status,
-                    claim_digest=_digest(claim) if claim else None,
-                    waiting=waiting,
-                    expires_at=min((row.expires_at for row in waiting), default=None),
-                )
-            )
+            await sink.put_back()
         except BridgeError:
-            log.exception("run %s could not be given back: its lease lasts %g s", lease.run_id, self.lease_s)
+            log.exception("run %s could not be given back: its lease lasts %g s", run_id, self.lease_s)
 
     def _forget(self, run: Run, claim: str) -> None:
         sink = self._sinks.pop(run.id, None) or run.journal.sink
@@ -299,7 +233,7 @@ class Keeper:
 
     async def _acquire(self, store: Store, run_id: str, claim: str | None) -> tuple[Lease, list[bytes]]:
         digest = None if claim is None else _digest(claim)
-        return await self.blocking(
+        return await blocking(
             lambda: store.acquire(run_id, owner=self._owner, lease_s=self.lease_s, now=time.time(), claim_digest=digest)
         )
 
@@ -333,18 +267,19 @@ class Keeper:
             raise StateError("this is no state that an executor without a store can load: give it the same store=")
         run_id, claim = (rest.partition(".")[0] if kind == _CLAIM else state), _claim(state)
         store = self.store
-        row = await self.blocking(lambda: store.row(run_id))
+        row = await blocking(lambda: store.row(run_id))
         if row.audience != self.audience:
             raise StateError(f"run {run_id} is for {row.audience!r}, and this executor is {self.audience!r}")
         last = max((call.expires_at for call in row.waiting), default=math.inf)
         if kind == _CLAIM and last <= time.time():
             raise StateError(f"the state of run {run_id} has expired: nobody answered in time; run the program again")
         lease, lines = await self._acquire(store, run_id, claim if kind == _CLAIM else None)
-        sink = StoreSink(self, store, lease, len(lines))
+        used = _digest(claim) if kind == _CLAIM else None
+        sink = StoreSink(store, lease, len(lines), lease_s=self.lease_s, found=row, used=used)
         try:
             return decode(lines), sink
         except StateError:
-            await self.let_go(sink, [])
+            await self.let_go(sink)
             raise
 
     async def past(self, run_id: str) -> RunState:
@@ -354,7 +289,7 @@ class Keeper:
         store = self.store
         if store is None:
             raise StateError(f"no run {run_id} is known here, and there is no store to look in")
-        return fold(decode(await self.blocking(lambda: store.read(run_id))))
+        return fold(decode(await blocking(lambda: store.read(run_id))))
 
     def _unseal(self, state: str) -> list[Record]:
         body, _, mac = state.rpartition(".")

@@ -155,7 +155,7 @@ class Roster:
             gate = self._offer.gate_for(kept)
             self._must_have_tools(kept, gate)
         except BaseException:
-            await self._keeper.let_go(sink, records, state)
+            await self._keeper.let_go(sink)
             raise
         run = self._make(
             kept,

@@ -40,6 +40,7 @@ from bridge.keeping import waiting_rows
 from bridge.loading import binding
 from bridge.proofs import signed
 from bridge.results import PendingCall
+from bridge.sink import put_back
 from bridge.state import RunState, fold
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def judge(
         _check_key(state, key)
         records, grants = decide(state, answers, by=by, key=key if state.approver else None, now=now)
     except BaseException:
-        _give_back(store, lease, row, now)
+        put_back(store, lease, row, now=now)
         raise
     _release(store, lease, state, len(lines), records, now)
     for grant in grants:  # after the verdict itself: what was granted without a record would be worse than asking again
@@ -309,7 +310,7 @@ def expire(store: Store, *, now: float | None = None) -> list[str]:
         try:
             state = fold(decode(lines))
         except BaseException:
-            _give_back(store, lease, row, now)
+            put_back(store, lease, row, now=now)
             raise
         records = overdue(state, now)
         refused += [state.calls[record.call].id for record in records]
@@ -368,12 +369,6 @@ def _check_key(state: RunState, key: ApproverKey | None) -> None:
         )
     if state.approver and (key is None or key.verifier != state.approver):
         raise StateError(f"run {state.id} takes only verdicts that are signed with the approver key it was begun with")
-
-
-def _give_back(store: Store, lease: Lease, row: RunRow, now: float) -> None:
-    """Nothing was decided: all is as it was."""
-    claim = store.row(lease.run_id).claim_digest
-    store.release(lease, now=now, status="paused", claim_digest=claim, waiting=row.waiting, expires_at=row.expires_at)
 
 
 def _not_paused(row: RunRow, now: float) -> str:

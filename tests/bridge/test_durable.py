@@ -298,6 +298,22 @@ async def test_a_run_whose_tools_are_not_here_stays_as_it_was(make: Make, tools:
         assert [request.tool for request in run.approvals] == ["write"]
 
 
+async def test_a_load_by_id_that_fails_leaves_the_state_that_was_dumped_good(
+    make: Make, tools: Tools, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path / 'runs.db'}"
+    async with make(store=store) as first:
+        run = await paused_on_write(first)
+        state = run.dump()
+    async with make(tools=[], policy=Policy(), store=store) as second:
+        with pytest.raises(StateError, match=r"which are not offered here"):
+            await second.load(run.id)
+    async with make(store=store) as third:
+        assert (await third.load(state)).status == "paused"
+        with pytest.raises(StateError, match=r"was used already: each can be loaded once"):
+            await third.load(state)
+
+
 # ---- edit and continue
 
 
