@@ -1,10 +1,11 @@
-"""The clocks of a run: what a program is told, the wall clock, and that of one call.
+"""The clocks of a run: what a program is told, the wall clock, and that of one call; and a time as people read it.
 
-The last two stand while people are waited for.
+Wall clock and call clock stand while people are waited for.
 """
 
 from __future__ import annotations
 
+import datetime
 import math
 import time
 from collections.abc import Callable, Generator
@@ -16,6 +17,14 @@ import anyio
 def now_ms() -> float:
     """The host's clock, as a delivery tells it to a program: whole milliseconds since 1970."""
     return float(int(time.time() * 1000))
+
+
+def moment_text(seconds: float) -> str:
+    """A time for people, UTC; a number where it is none of our calendar's, as a journal of others may say."""
+    try:
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:g} s since 1970"
 
 
 class WallClock:

@@ -148,17 +148,17 @@ def resume(
 
 
 async def _loaded(executor: Executor, row: RunRow, *, wait: bool) -> Run:
+    from bridge.store import LeaseHeld
+
     while True:
         try:
             return await executor.load(row.id)
-        except StateError as error:
-            held = re.search(r"its lease lasts ([0-9.]+) s", str(error))
-            if held is None:
-                raise
+        except LeaseHeld as held:
             if not wait:
                 text = "if that process is gone, try again then, or use --wait"
-                raise StateError(f"{error}; {text}") from None
-        await anyio.sleep(float(held[1]) + 0.1)
+                raise StateError(f"{held}; {text}") from None
+            until = held.until
+        await anyio.sleep(until - time.time() + 0.1)
 
 
 def replay(

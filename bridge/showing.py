@@ -5,7 +5,6 @@ What programs, servers and models wrote is escaped by whoever prints these lines
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ import msgspec
 
 from bridge import ending, open_calls
 from bridge.approval import canonical
+from bridge.clock import moment_text
 from bridge.journal import Judged, Loaded, Record
 from bridge.screen import plural, table
 from bridge.state import RunState, fold
@@ -36,7 +36,7 @@ def runs(rows: Sequence[RunRow], now: float) -> list[Line]:
         waits = ", ".join(each.tool for each in row.waiting[:3]) + (" ..." if len(row.waiting) > 3 else "")
         start = " ".join(row.program_start.split())
         cut = start if len(start) <= _START else f"{start[:_START]}..."
-        cells.append((row.id, standing(row, now), moment(row.created), waits or "-", cut))
+        cells.append((row.id, standing(row, now), moment_text(row.created), waits or "-", cut))
     first, *rest = table(cells)
     return [(first, "dim"), *((text, "") for text in rest)]
 
@@ -52,14 +52,6 @@ def standing(row: RunRow, now: float) -> str:
     return "paused (expired)" if row.expires_at is not None and row.expires_at <= now else "paused"
 
 
-def moment(seconds: float) -> str:
-    """A time for people, UTC; a number where it is none of our calendar's, as a journal of others may say."""
-    try:
-        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return f"{seconds:g} s since 1970"
-
-
 # ---- one run --------------------------------------------------------------------------------------------------------
 
 
@@ -69,7 +61,7 @@ def run(records: Sequence[Record], row: RunRow | None, now: float) -> list[Line]
     began = state.began
     status = standing(row, now) if row is not None else state.ended.status if state.ended is not None else "not ended"
     owner = f", driven by {row.lease_owner}" if row is not None and row.lease_owner and row.lease_until > now else ""
-    lines = [(f"run {state.id}: {status}{owner}", "bold"), (f"began {moment(began.at)}, seed {began.seed}", "")]
+    lines = [(f"run {state.id}: {status}{owner}", "bold"), (f"began {moment_text(began.at)}, seed {began.seed}", "")]
     if began.reuse:
         lines.append((f"takes over completed calls of run {began.reuse}", ""))
     lines += [("", ""), *program(state)]
@@ -131,10 +123,10 @@ def decisions(records: Iterable[Record], state: RunState) -> Iterable[Line]:
             details += " and the run ended" if record.stop else ""
             details += f" to {canonical(record.arguments)}" if record.arguments is not msgspec.UNSET else ""
             details += f": {record.reason}" if record.reason else ""
-            yield f"  {moment(record.at)}  {call.id} {call.tool}: {record.verdict}{by}{details}", ""
+            yield f"  {moment_text(record.at)}  {call.id} {call.tool}: {record.verdict}{by}{details}", ""
         elif isinstance(record, Loaded):
             changed = f"; changed since: {', '.join(record.changed)}" if record.changed else ""
-            yield f"  {moment(record.at)}  taken over by another process{changed}", ""
+            yield f"  {moment_text(record.at)}  taken over by another process{changed}", ""
 
 
 def _waiting(state: RunState, now: float) -> list[Line]:
@@ -152,7 +144,7 @@ def _waiting(state: RunState, now: float) -> list[Line]:
 
 
 def _until(expires_at: float, now: float) -> str:
-    return f"until {moment(expires_at)}" if expires_at > now else f"and has EXPIRED at {moment(expires_at)}"
+    return f"until {moment_text(expires_at)}" if expires_at > now else f"and has EXPIRED at {moment_text(expires_at)}"
 
 
 def data(records: Sequence[Record], row: RunRow | None) -> dict[str, Any]:
@@ -205,7 +197,7 @@ def wave(state: RunState, number: int) -> list[Line]:
     lines += [(f"  {each}", "") for each in _did(made)]
     if number < len(state.deliveries):
         delivery = state.deliveries[number]
-        lines.append((f"  answered, at {moment(delivery.now_ms / 1000)} of the program's clock:", ""))
+        lines.append((f"  answered, at {moment_text(delivery.now_ms / 1000)} of the program's clock:", ""))
         replies = state.replies(delivery)
         lines += [(f"    {_reply(state, each)}", "") for each in replies] or [("    nothing: it goes on", "")]
     elif made.end is None:

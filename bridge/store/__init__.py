@@ -34,13 +34,14 @@ Every method blocks and may be called from any thread; beside an event loop call
 from __future__ import annotations
 
 from bridge.store.grants import KeptGrants
-from bridge.store.rows import FINISHED, Lease, LeaseLost, RunRow, RunStatus, StoreFailed, Waiting
+from bridge.store.rows import FINISHED, Lease, LeaseHeld, LeaseLost, RunRow, RunStatus, StoreFailed, Waiting
 from bridge.store.store import Store
 
 __all__ = [
     "FINISHED",
     "KeptGrants",
     "Lease",
+    "LeaseHeld",
     "LeaseLost",
     "RunRow",
     "RunStatus",

@@ -6,8 +6,9 @@ import hmac
 from collections.abc import Mapping
 from typing import Any
 
+from bridge.clock import moment_text
 from bridge.errors import StateError
-from bridge.store.rows import FINISHED, Lease, LeaseLost, moment, shown
+from bridge.store.rows import FINISHED, Lease, LeaseHeld, LeaseLost, moment, shown
 
 Found = Mapping[Any, Any]  # a row of the table, by column
 
@@ -27,7 +28,8 @@ def check_free(found: Found, *, now: float, claim_digest: str | None) -> None:
     """Decide whether a run may be taken.
 
     Raises:
-        StateError: Finished, held by somebody, or this claim is not the one that is open.
+        LeaseHeld: Somebody drives it.
+        StateError: Finished, or this claim is not the one that is open.
     """
     run = f"run {shown(found['id'])}"
     if found["status"] in FINISHED:
@@ -37,10 +39,9 @@ def check_free(found: Found, *, now: float, claim_digest: str | None) -> None:
             raise StateError(f"this state of {run} was used already: each can be loaded once")
         raise StateError(f"this is no current state of {run}: the run went on since, or it is another run's")
     if found["lease_owner"] is not None and found["lease_until"] > now:
-        raise StateError(
-            f"{run} is driven by {shown(found['lease_owner'])}: its lease lasts {found['lease_until'] - now:.1f} s "
-            f"more, until {found['lease_until']:.3f}"
-        )
+        ends = found["lease_until"]
+        more = f"its lease lasts {ends - now:.1f} s more, until {moment_text(ends)}"
+        raise LeaseHeld(f"{run} is driven by {shown(found['lease_owner'])}: {more}", ends)
 
 
 def lost(found: Found | None, lease: Lease, first_seq: int | None) -> LeaseLost:

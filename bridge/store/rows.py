@@ -25,6 +25,18 @@ class LeaseLost(StateError):
     """The run is not this owner's to write (any more), or the records do not fit its sequence; nothing was written."""
 
 
+class LeaseHeld(StateError):
+    """Somebody drives the run: it can be taken once that lease is over.
+
+    Attributes:
+        until: Seconds since 1970, UTC.
+    """
+
+    def __init__(self, text: str, until: float) -> None:
+        super().__init__(text)
+        self.until = until
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lease:
     """The right to write to one run. Pass on the newest: `append` and `renew` give back one with a later `until`.

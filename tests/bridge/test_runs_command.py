@@ -149,8 +149,8 @@ def test_a_run_whose_process_is_killed_is_taken_over_decided_and_resumed_by_othe
     refused = process("resume", row.id)
     assert refused.returncode == 2
     assert re.fullmatch(
-        rf"sandbridge: run {row.id} is driven by \S+: its lease lasts [\d.]+ s more, until [\d.]+; if that process is "
-        r"gone, try again then, or use --wait\n",
+        rf"sandbridge: run {row.id} is driven by \S+: its lease lasts [\d.]+ s more, until [-\d]+ [:\d]+Z; if that "
+        r"process is gone, try again then, or use --wait\n",
         refused.stderr,
     )
     lapse(folder)
@@ -434,6 +434,11 @@ def test_a_run_is_not_lost_when_it_is_resumed_without_its_tools(folder: Path) ->
         2,
         True,
     ), refused.output
+    assert f"{run_id}  paused (decided)" in command("runs").stdout
+    again = command("approve", run_id, "1")
+    assert again.stderr == (
+        f"sandbridge: call {run_id}.1 does not wait any more (its verdict was approve); waiting: none\n"
+    )
     done = command("resume", run_id)
     assert (done.exit_code, effects(folder)) == (0, ["refund 1 5"])
 
