@@ -19,11 +19,14 @@ from pydantic import ValidationError
 from bridge.dialect import is_list, is_object
 from bridge.elicitation import Elicitation, ElicitationAnswer
 from bridge.gateway.asking import QUESTION_CHARACTERS
+from bridge.gateway.progress import Told
+from bridge.mcp.server import CallProgress
 from bridge.mcp.text import well_formed
 from bridge.text import cut, visible
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
+    from mcp.shared.subscriptions import ServerEvent
 
 SCHEMA_CHARACTERS: Final = 8_000  # of the form that a server wants filled in
 LABEL: Final = 500  # characters of a title or description in it
@@ -49,18 +52,20 @@ class Waiting:
 
 
 class Asked:
-    """What servers ask during one run. It is the run's context, so that a question finds its host.
+    """What servers ask and say during one run. It is the run's context, so that both find its host.
 
     Attributes:
         open: What waits for an answer, by its name towards the host, in the order of arrival.
         changed: Called when there is one more, or one less.
         unasked: What could be put to nobody, and why; a line each.
+        told: What the host is told of the run meanwhile.
     """
 
     def __init__(self) -> None:
         self.open: dict[str, Waiting] = {}
         self.changed: Callable[[], None] = lambda: None
         self.unasked: list[str] = []
+        self.told = Told()
         self._count = 0
 
     async def ask(self, question: Elicitation) -> ElicitationAnswer:
@@ -105,6 +110,14 @@ async def elicit(question: Elicitation) -> ElicitationAnswer:
     if isinstance(asked, Asked):
         return await asked.ask(question)
     return ElicitationAnswer.decline("calls of several programs are in flight, and it did not say which it is about")
+
+
+def heard(what: ServerEvent | CallProgress) -> None:
+    """What a server says of a call: to the host whose program made it."""
+    if isinstance(what, CallProgress):
+        asked = what.context.caller_context
+        if isinstance(asked, Asked):
+            asked.told.hear_server(what)
 
 
 def unaskable(ctx: ServerRequestContext[Any, Any], question: Elicitation, *, back_channel: bool) -> str:

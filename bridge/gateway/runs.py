@@ -12,7 +12,6 @@ import base64
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,11 +22,9 @@ from mcp.server.auth.provider import principal_components
 from mcp.shared.exceptions import MCPError
 
 from bridge.errors import BridgeError, StateError
-from bridge.events import CallFinished, CallStarted, Event
 from bridge.gateway import asking, offer, questions
 from bridge.gateway.questions import Asked
 from bridge.mcp.result import Blob
-from bridge.mcp.text import well_formed
 from sandbox import SandboxError
 
 if TYPE_CHECKING:
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 
     from bridge.approval import Verdict
     from bridge.executor import Executor
+    from bridge.gateway.progress import Told
     from bridge.results import Result
     from bridge.run import Run
 
@@ -57,40 +55,10 @@ def owner_of() -> Owner:
     return None if token is None else principal_components(token)
 
 
-class _Told:
-    """Progress of one run: the newest state goes to the host as fast as it takes it, older ones are not queued."""
-
-    def __init__(self) -> None:
-        self.finished = 0
-        self._said = ""
-        self._changed = anyio.Event()
-
-    def hear(self, event: Event) -> None:
-        """Take an event of the run; called in the loop's thread."""
-        if isinstance(event, CallFinished):
-            self.finished += 1
-        elif not isinstance(event, CallStarted):
-            return
-        self._said = f"{self.finished} calls done; {event.tool}"
-        self._changed.set()
-
-    async def tell(self, ctx: ServerRequestContext[Any, Any]) -> None:
-        """Report to one request until cancelled. A host that did not ask for progress gets none."""
-        reported = -1
-        while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
-            if self.finished > reported:  # progress must increase with each report
-                reported = self.finished
-                with suppress(MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    await ctx.session.report_progress(reported, None, well_formed(self._said[:500]))
-
-
 @dataclass
 class _Held:
     owner: Owner
     run: Run
-    told: _Told
     asked: Asked
 
     def __post_init__(self) -> None:
@@ -131,16 +99,18 @@ class Runs:
         if sum(held.owner == owner for held in self._paused.values()) >= PAUSED:
             return offer.failed(f"{PAUSED} runs of yours wait for a person: resume_program goes on with one of them")
 
-        told, asked = _Told(), Asked()
+        asked = Asked()
 
         async def work() -> Answer:
             try:
-                run = await self._executor.start(program, inputs=inputs, context=asked, on_event=told.hear, wait=False)
+                run = await self._executor.start(
+                    program, inputs=inputs, context=asked, on_event=asked.told.hear, wait=False
+                )
             except (TypeError, ValueError) as error:
                 return offer.failed(str(error))
-            return await self._answer(ctx, _Held(owner, run, told, asked))
+            return await self._answer(ctx, _Held(owner, run, asked))
 
-        return await self._working(ctx, owner, told, work)
+        return await self._working(ctx, owner, asked.told, work)
 
     async def answered(self, ctx: ServerRequestContext[Any, Any], state: str, answers: Mapping[str, Any]) -> Answer:
         """Go on with a run that asked in its last result (2026-07-28)."""
@@ -162,11 +132,11 @@ class Runs:
         held = self._paused.get(run_id)
         if held is not None and held.owner != owner:
             return _unknown(run_id)
-        told = _Told() if held is None else held.told
+        asked = Asked() if held is None else held.asked
 
         async def work() -> Answer:
             if held is None:
-                return await self._loaded(ctx, run_id, told) if owner is None else _unknown(run_id)
+                return await self._loaded(ctx, run_id, asked) if owner is None else _unknown(run_id)
             run = held.run
             if answers is not None:
                 held.asked.hear(answers)
@@ -178,18 +148,17 @@ class Runs:
                     return stays
             return await self._answer(ctx, held)
 
-        return await self._working(ctx, owner, told, work)
+        return await self._working(ctx, owner, asked.told, work)
 
-    async def _loaded(self, ctx: ServerRequestContext[Any, Any], run_id: str, told: _Told) -> Answer:
+    async def _loaded(self, ctx: ServerRequestContext[Any, Any], run_id: str, asked: Asked) -> Answer:
         """Go on with a run that this process does not know: the store may."""
         if not _RUN_ID.fullmatch(run_id):  # no state: a host has ids only
             return _unknown(run_id)
         try:
-            asked = Asked()
-            run = await self._executor.load(run_id, context=asked, on_event=told.hear, wait=False)
+            run = await self._executor.load(run_id, context=asked, on_event=asked.told.hear, wait=False)
             if run.status == "paused":
                 await run.resume({}, wait=False)
-            return await self._answer(ctx, _Held(None, run, told, asked))
+            return await self._answer(ctx, _Held(None, run, asked))
         except BridgeError as error:
             return _unknown(run_id, f" ({error})")
 
@@ -300,7 +269,7 @@ class Runs:
         self,
         ctx: ServerRequestContext[Any, Any],
         owner: Owner,
-        told: _Told,
+        told: Told,
         work: Callable[[], Awaitable[Answer]],
     ) -> Answer:
         """Do what runs a program: counted, with its progress reported.

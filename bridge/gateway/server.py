@@ -1,7 +1,7 @@
 """`Gateway`: the handlers of the MCP server, on an executor that may still be opening.
 
-A host's handshake does not wait for slow servers behind; its first request for tools does. A change of the catalog is
-published in both revisions, and what a running program has stays as it was.
+A host's handshake does not wait for slow servers behind; its first request for tools does. Changes of the lists (of
+tools, prompts and resources) are published in both revisions, and what a running program has stays as it was.
 """
 
 from __future__ import annotations
@@ -15,13 +15,20 @@ import anyio
 import mcp_types as types
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ServerEvent,
+    ToolsListChanged,
+    event_to_notification,
+)
 
 from bridge import replies
 from bridge.declarations import BUDGET
 from bridge.errors import StateError, ToolError
-from bridge.gateway import asking, offer
+from bridge.gateway import asking, offer, questions
 from bridge.gateway.clients import Listening
 from bridge.gateway.following import Following
 from bridge.gateway.runs import SESSION_HEADER, Runs
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
     from bridge.executor import Executor
+    from bridge.mcp.server import CallProgress
     from bridge.ranking import Embed
 
 log: Final = logging.getLogger("sandbridge")
@@ -59,7 +67,9 @@ class _Server(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        told = notification_options or NotificationOptions(tools_changed=True)
+        told = notification_options or NotificationOptions(
+            prompts_changed=True, resources_changed=True, tools_changed=True
+        )
         return super().create_initialization_options(told, experimental_capabilities, extensions)
 
 
@@ -125,6 +135,8 @@ class Gateway:
         self._session = Session(executor.catalog, budget=self._budget, limits=executor.limits, embed=self._embed)
         self._runs = Runs(executor, self._elsewhere)
         self._upstreams = self._following.upstreams = Upstreams(executor.servers)
+        for server in executor.servers:
+            server.listeners.add(questions.heard)
         self._opened.set()
 
     def failed(self, why: str) -> None:
@@ -133,25 +145,44 @@ class Gateway:
         self._opened.set()
 
     async def watch(self) -> None:
-        """Publish changes of the catalog and of resources, until cancelled. Runs beside the transport."""
+        """Publish changes of lists and of resources, until cancelled. Runs beside the transport."""
         await self._opened.wait()
-        async with anyio.create_task_group() as self._following.tasks:
-            await self._watch()
+        if self._executor is None:
+            return
+        lists: set[ServerEvent] = set()
 
-    async def _watch(self) -> None:
-        while self._executor is not None:
+        def changed(what: ServerEvent | CallProgress) -> None:
+            if isinstance(what, (PromptsListChanged, ResourcesListChanged)):
+                lists.add(what)
+
+        for server in self._executor.servers:
+            server.listeners.add(changed)
+        try:
+            async with anyio.create_task_group() as self._following.tasks:
+                await self._watch(self._executor, lists)
+        finally:
+            for server in self._executor.servers:
+                server.listeners.discard(changed)
+
+    async def _watch(self, executor: Executor, lists: set[ServerEvent]) -> None:
+        while True:
             await anyio.sleep(WATCH_S)
-            catalog = self._executor.catalog
-            if catalog.digest == self._session.catalog.digest:
-                continue
-            for line in self._session.update(catalog):
-                log.info("%s", line)
-            await self._bus.publish(ToolsListChanged())
-            for key, session in list(self._told.items()):
-                try:
-                    await session.send_tool_list_changed()
-                except (MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    self._told.pop(key, None)
+            catalog = executor.catalog
+            if catalog.digest != self._session.catalog.digest:
+                for line in self._session.update(catalog):
+                    log.info("%s", line)
+                lists.add(ToolsListChanged())
+            while lists:
+                await self._publish(lists.pop())
+
+    async def _publish(self, changed: ServerEvent) -> None:
+        """Tell hosts of both revisions."""
+        await self._bus.publish(changed)
+        for key, session in list(self._told.items()):
+            try:
+                await session.send_notification(event_to_notification(changed, {}))
+            except (MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                self._told.pop(key, None)
 
     async def _ready(self) -> Executor:
         await self._opened.wait()
@@ -197,6 +228,7 @@ class Gateway:
 
     async def _list_resources(self, ctx: Context, params: Any) -> types.ListResourcesResult:
         await self._ready()
+        self._remember(ctx)
         return types.ListResourcesResult(resources=await self._upstreams.resources())
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -210,10 +242,12 @@ class Gateway:
 
     async def _list_templates(self, ctx: Context, params: Any) -> types.ListResourceTemplatesResult:
         await self._ready()
+        self._remember(ctx)
         return types.ListResourceTemplatesResult(resource_templates=await self._upstreams.templates())
 
     async def _list_prompts(self, ctx: Context, params: Any) -> types.ListPromptsResult:
         await self._ready()
+        self._remember(ctx)
         return types.ListPromptsResult(prompts=await self._upstreams.prompts())
 
     async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:

@@ -17,6 +17,7 @@ import anyio
 import mcp_types as types
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
@@ -26,6 +27,7 @@ from bridge.text import cut, visible
 
 if TYPE_CHECKING:
     from bridge.mcp import Server
+    from bridge.mcp.server import CallProgress
 
 log: Final = logging.getLogger("sandbridge")
 SCHEME: Final = "sandbridge://"
@@ -125,11 +127,11 @@ class Upstreams:
         async def older(client: Client) -> None:
             again = anyio.Event()
 
-            def heard(which: str) -> None:
-                if which == inner:
+            def heard(what: ServerEvent | CallProgress) -> None:
+                if what == ResourceUpdated(inner):
                     again.set()
 
-            server.updated.add(heard)
+            server.listeners.add(heard)
             try:
                 await client.session.send_request(
                     types.SubscribeRequest(params=types.SubscribeRequestParams(uri=inner)), types.EmptyResult
@@ -139,7 +141,7 @@ class Upstreams:
                     again = anyio.Event()
                     await changed()
             finally:
-                server.updated.discard(heard)
+                server.listeners.discard(heard)
                 with anyio.move_on_after(UNSUBSCRIBE_S, shield=True), suppress(MCPError):
                     await client.session.send_request(
                         types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=inner)), types.EmptyResult

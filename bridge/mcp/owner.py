@@ -18,11 +18,12 @@ import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp import Client
 from mcp.client.session import ElicitationFnT
-from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ServerEvent, ToolsListChanged
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from bridge.mcp.changes import event_of, listen, lists_of
 from bridge.mcp.repair import repaired
 from bridge.mcp.wire import aside_of
 
@@ -33,7 +34,6 @@ DRAIN_S: Final = 2.0  # for the other calls of a session that the server forgot;
 CANCEL_S: Final = 1.0  # for the notification that a call was cancelled
 PAUSES_S: Final = (0.2, 5.0)  # before connecting again: the first, and the longest
 POLL_S: Final = 60.0  # between two looks at the list of a server that does not tell of changes
-LISTEN_S: Final = (0.5, 30.0)  # before subscribing again
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str | None], None]
@@ -130,7 +130,8 @@ class Owner:
             handshake: some exit on a first message that they do not know.
         client_info: Who the server is told that we are.
         elicit: Answers the server's questions; None: it is told that it cannot ask.
-        updated: Told of resources that changed, where a session of the older revision has subscribed to them.
+        told: Called for lists of prompts and resources that changed, and of resources that a session of the older
+            revision has subscribed to.
 
     Attributes:
         link: The session, or None.
@@ -149,7 +150,7 @@ class Owner:
         local: bool,
         client_info: types.Implementation,
         elicit: ElicitationFnT | None = None,
-        updated: Callable[[str], None] = lambda uri: None,
+        told: Callable[[ServerEvent], None] = lambda event: None,
     ) -> None:
         self.link: Link | None = None
         self.attempts = 0
@@ -162,7 +163,7 @@ class Owner:
         self._local = local
         self._client_info = client_info
         self._elicit = elicit
-        self._updated = updated
+        self._told = told
         self._mode = "auto"
         self._failures = 0
         self._wanted = True
@@ -282,6 +283,8 @@ class Owner:
                         self.link = link = Link(client, connection, tasks, over)
                         self.attempts += 1
                         self._tell()
+                        for event in lists_of(client) if self.attempts > 1 else ():
+                            self._told(event)  # what it has was not listed while it was away
                         tasks.start_soon(self._refresh, client)
                         tasks.start_soon(self._watch, client)
                         try:
@@ -332,12 +335,17 @@ class Owner:
 
     async def _heard(self, message: Any) -> None:
         """The SDK's message handler; must not wait for the session that calls it."""
-        if isinstance(message, types.ToolListChangedNotification):
-            self._dirty.set()
-        elif isinstance(message, types.ResourceUpdatedNotification):
-            self._updated(str(message.params.uri))
+        event = event_of(message)
+        if event is not None:
+            self._hear(event)
         elif isinstance(message, Exception):
             self._warn("it sent a message that cannot be read")
+
+    def _hear(self, event: ServerEvent) -> None:
+        if isinstance(event, ToolsListChanged):
+            self._dirty.set()
+        else:
+            self._told(event)
 
     async def _refresh(self, client: Client) -> None:
         """Read the list again whenever it may have changed."""
@@ -354,7 +362,7 @@ class Owner:
 
     async def _watch(self, client: Client) -> None:
         """Hear of changes as the server tells them, and read the list now and then where it may not."""
-        await self._listen(client)
+        await listen(client, self._hear)
         tools = client.server_capabilities.tools
         promised = tools is not None and tools.list_changed
         if promised and self._local and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
@@ -362,27 +370,6 @@ class Owner:
         while True:
             await anyio.sleep(POLL_S)
             self._dirty.set()
-
-    async def _listen(self, client: Client) -> None:
-        """Subscribe to changes where that is how they are told (2026-07-28)."""
-        pause, longest = LISTEN_S
-        while True:
-            try:
-                async with client.listen(tools_list_changed=True) as events:
-                    self._dirty.set()  # nothing is replayed: what changed before is found by reading again
-                    async for _ in events:
-                        pause = LISTEN_S[0]
-                        self._dirty.set()
-                # The server ended it in good order: it has no more to say until asked again.
-            except ListenNotSupportedError:
-                return  # 2025: notifications arrive in `_heard`
-            except MCPError as error:
-                if error.code in (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS):
-                    return
-            except (SubscriptionLost, TimeoutError):
-                pass
-            await anyio.sleep(pause)
-            pause = min(pause * 2, longest)
 
 
 async def _unchecked(name: str, result: types.CallToolResult) -> None:

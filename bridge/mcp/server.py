@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import mcp_types as types
     from anyio.abc import TaskGroup
     from mcp import Client
+    from mcp.shared.subscriptions import ServerEvent
     from mcp_types import CallToolResult
 
     from bridge.elicitation import Elicit
@@ -58,6 +59,22 @@ class Remote:
     oauth: OAuth | httpx2.Auth | None = field(repr=False)
 
 
+@dataclass(frozen=True)
+class CallProgress:
+    """What a server says of a call that it is doing. Numbers and words are its own: show them as such.
+
+    Attributes:
+        tool: Its full name.
+        context: Of the call.
+    """
+
+    tool: str
+    context: ToolContext
+    progress: float
+    total: float | None
+    message: str | None
+
+
 class Server:
     """One configured server. Made by `stdio` and `http`, opened by an executor; may be opened again after `stop`.
 
@@ -73,6 +90,8 @@ class Server:
         revision: Of the protocol, as it was spoken last (`2025-11-25`); None before.
         instructions: What it tells models about itself, untrusted, or None.
         blobs: Bytes that its tools returned, by handle; the oldest go when there are more than 64 MiB.
+        listeners: Called with what it says unasked, in the server's own task: how calls get on, which resources and
+            lists have changed. They must not wait.
     """
 
     def __init__(
@@ -104,7 +123,7 @@ class Server:
         self._slots: anyio.Semaphore | None = None
         self._rate: Rate | None = None
         self._questions: Questions | None = None
-        self.updated: set[Callable[[str], None]] = set()
+        self.listeners: set[Callable[[ServerEvent | CallProgress], None]] = set()
 
     @property
     def down(self) -> str | None:
@@ -151,7 +170,7 @@ class Server:
             local=isinstance(self.place, Process),
             client_info=types.Implementation(name="sandbridge", version=_version()),
             elicit=self._questions,
-            updated=self._updated,
+            told=self._said,
         )
         task_group.start_soon(owner.run, name=f"mcp server {self.name}")
         if not await owner.attempted() and not self.optional:
@@ -204,9 +223,9 @@ class Server:
             f"; it wrote to stderr:{output}" if output else ""
         )
 
-    def _updated(self, uri: str) -> None:
-        for listener in tuple(self.updated):
-            listener(uri)
+    def _said(self, what: ServerEvent | CallProgress) -> None:
+        for listener in tuple(self.listeners):
+            listener(what)
 
     def _warn(self, warning: str) -> None:
         warning = hidden(warning, self._secrets)
@@ -257,12 +276,16 @@ class Server:
 
         from bridge.mcp.fate import aside_for_operator, failure, was_not_seen
 
+        def told(progress: float, total: float | None, message: str | None) -> None:
+            context.progress(progress, total, message)
+            self._said(CallProgress(tool.full_name, context, progress, total, message))
+
         sent = _sendable(tool, arguments)
         for last in (False, True):
             link = await self._link(tool)
             again = False
             async with self._asking(tool, context, link) as call:
-                outcome: Outcome = await link.call(tool.name, sent, context.progress)
+                outcome: Outcome = await link.call(tool.name, sent, told)
                 if isinstance(outcome, CallToolResult):
                     return self._value(tool, outcome)
                 if call is not None and self._questions is not None and not last:

@@ -1,4 +1,4 @@
-"""Hosts hear of changes of single resources of servers behind the gateway, in both revisions on both sides."""
+"""Hosts hear of changes of servers behind the gateway, of resources and of lists, in both revisions on both sides."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
 
 from bridge import Executor, mcp
 from bridge.gateway import Gateway, following
@@ -61,7 +63,7 @@ class Heard:
 
 
 @asynccontextmanager
-async def host(gateway: Gateway, revision: str, heard: Heard | None = None) -> AsyncGenerator[Client]:
+async def host(gateway: Gateway, revision: str, heard: Heard | Lists | None = None) -> AsyncGenerator[Client]:
     mode = "legacy" if revision == "2025-11-25" else "auto"
     with anyio.fail_after(60):
         async with Client(gateway.server, mode=mode, message_handler=heard) as client:
@@ -132,3 +134,102 @@ async def test_one_session_follows_no_more_than_its_share(gateway: Gateway, monk
         with pytest.raises(MCPError) as caught:
             await client.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
     assert str(caught.value) == "0 resources are followed in this session: unsubscribe from one"
+
+
+# ---- lists ----------------------------------------------------------------------------------------------------------
+
+
+class Lists:
+    """What a host was told of changed lists."""
+
+    def __init__(self) -> None:
+        self.changed: set[str] = set()
+        self.told = anyio.Event()
+
+    async def __call__(self, message: Any) -> None:
+        match message:
+            case types.PromptListChangedNotification():
+                self.hear("prompt")
+            case types.ResourceListChangedNotification():
+                self.hear("resource")
+            case types.ToolListChangedNotification():
+                self.hear("tool")
+            case _:
+                pass
+
+    def hear(self, kind: str) -> None:
+        self.changed.add(kind)
+        self.told.set()
+
+
+@asynccontextmanager
+async def following_lists(client: Client, lists: Lists) -> AsyncGenerator[None]:
+    """As a host of its revision does: the newer one asks for a stream of changes."""
+    if client.protocol_version == "2025-11-25":
+        yield
+        return
+    kinds: dict[type[ServerEvent], str] = {
+        PromptsListChanged: "prompt",
+        ResourcesListChanged: "resource",
+        ToolsListChanged: "tool",
+    }
+    async with (
+        client.listen(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True) as events,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def listen() -> None:
+            async for event in events:
+                lists.hear(kinds[type(event)])
+
+        tasks.start_soon(listen)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def listed(client: Client, kind: str) -> list[str]:
+    if kind == "prompt":
+        return [prompt.name for prompt in (await client.list_prompts(cache_mode="refresh")).prompts]
+    return [resource.name for resource in (await client.list_resources(cache_mode="refresh")).resources]
+
+
+@pytest.mark.parametrize("kind", ["prompt", "resource"])
+async def test_a_host_hears_that_a_server_has_other_prompts_or_resources(
+    gateway: Gateway, revision: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.gateway.server.WATCH_S", 0.01)
+    lists, name = Lists(), f"more for {revision}"
+    program = {"program": "await tools.watched.more(inputs)", "inputs": {"kind": kind, "name": name}}
+    async with host(gateway, revision, lists) as client, following_lists(client, lists):
+        capabilities = client.server_capabilities
+        assert capabilities.prompts is not None
+        assert capabilities.resources is not None
+        assert (capabilities.prompts.list_changed, capabilities.resources.list_changed) == (True, True)
+        assert f"watched/{name}" not in await listed(client, kind)
+        await client.call_tool("run_program", program)
+        await lists.told.wait()
+        assert f"watched/{name}" in await listed(client, kind)
+    assert lists.changed == {kind}
+
+
+async def test_a_server_that_comes_back_has_its_lists_announced(
+    opened: Sandbox, revision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.gateway.server.WATCH_S", 0.01)
+    server = mcp.stdio("watched", sys.executable, [str(SCRIPT)], require_approval="never")
+    lists = Lists()
+    async with Executor([server], sandbox=opened) as executor, anyio.create_task_group() as tasks:
+        gateway = Gateway(executor)
+        tasks.start_soon(gateway.watch)
+        async with host(gateway, revision, lists) as client, following_lists(client, lists):
+            assert await listed(client, "prompt") == ["watched/greet"]
+            await client.call_tool("run_program", {"program": "await tools.watched.end({})"})
+            while server.error is None:
+                await anyio.lowlevel.checkpoint()
+            assert await listed(client, "prompt") == []
+            await client.call_tool("run_program", {"program": "await tools.watched.say({})"})
+            while lists.changed != {"prompt", "resource"}:
+                await lists.told.wait()
+                lists.told = anyio.Event()
+            assert await listed(client, "prompt") == ["watched/greet"]
+        tasks.cancel_scope.cancel()

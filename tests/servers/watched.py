@@ -1,20 +1,29 @@
-"""An MCP server made with the SDK, over stdio, with one resource that can be subscribed to and a tool that changes it.
+"""An MCP server made with the SDK, over stdio, that can be followed: a resource, lists, and a call that goes on.
 
     python watched.py [--older]
 
 It speaks 2026-07-28, where a subscription is a stream; with `--older` only 2025-11-25, where it is two requests.
+`change` changes the resource, `more` adds a resource or prompt, `work` is done when `finish` is called, and reports
+what `say` is given; `end` ends the process.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import anyio
 import mcp_types as types
-from mcp.server import Server
+from mcp.server import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+)
 from mcp.shared.message import SessionMessage
 
 URI = "memo://note"
@@ -22,23 +31,56 @@ older = "--older" in sys.argv
 bus = InMemorySubscriptionBus()
 subscribed: dict[str, Any] = {}
 text = "first"
+names = {"resource": ["note"], "prompt": ["greet"]}
+working: list[Any] = []
+finished = anyio.Event()
 
 
 async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
-    return types.ListToolsResult(tools=[types.Tool(name="change", input_schema={"type": "object"})])
+    tools = ("change", "more", "work", "say", "finish", "end")
+    return types.ListToolsResult(tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in tools])
 
 
 async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-    global text
-    text = "second"
-    await bus.publish(ResourceUpdated(uri=URI))
-    for uri, session in subscribed.items():
-        await session.send_resource_updated(uri)
+    global text, finished
+    given = params.arguments or {}
+    match params.name:
+        case "more":
+            names[given["kind"]].append(given["name"])
+            if older and given["kind"] == "prompt":
+                await context.session.send_prompt_list_changed()
+            elif older:
+                await context.session.send_resource_list_changed()
+            else:
+                await bus.publish(PromptsListChanged() if given["kind"] == "prompt" else ResourcesListChanged())
+        case "work":
+            working.append(context.session)
+            await finished.wait()
+            finished = anyio.Event()
+            working.clear()
+        case "say":
+            for session in working:
+                await session.report_progress(given["progress"], given.get("total"), given.get("message"))
+            return types.CallToolResult(content=[types.TextContent(text=f"{len(working)}")])
+        case "end":
+            os._exit(0)
+        case "finish":
+            finished.set()
+        case _:
+            text = "second"
+            await bus.publish(ResourceUpdated(uri=URI))
+            for uri, session in subscribed.items():
+                await session.send_resource_updated(uri)
     return types.CallToolResult(content=[types.TextContent(text=f"{len(subscribed)} subscribed")])
 
 
 async def list_resources(context: Any, params: Any) -> types.ListResourcesResult:
-    return types.ListResourcesResult(resources=[types.Resource(name="note", uri=URI)])
+    resources = [types.Resource(name=name, uri=f"memo://{name}") for name in names["resource"]]
+    return types.ListResourcesResult(resources=resources)
+
+
+async def list_prompts(context: Any, params: Any) -> types.ListPromptsResult:
+    return types.ListPromptsResult(prompts=[types.Prompt(name=name) for name in names["prompt"]])
 
 
 async def read_resource(context: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
@@ -61,6 +103,7 @@ async def main() -> None:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
+        on_list_prompts=list_prompts,
         on_read_resource=read_resource,
         on_subscribe_resource=subscribe,
         on_unsubscribe_resource=unsubscribe,
@@ -81,7 +124,8 @@ async def main() -> None:
                         await into.send(item)
 
         tasks.start_soon(forget_the_newer)
-        await server.run(filtered, write, server.create_initialization_options())
+        told = NotificationOptions(prompts_changed=True, resources_changed=True)
+        await server.run(filtered, write, server.create_initialization_options(told))
         tasks.cancel_scope.cancel()
 
 
