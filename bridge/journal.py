@@ -309,7 +309,10 @@ def _check_version(line: bytes) -> None:
     try:
         version = msgspec.json.decode(line, type=_Version).version
     except (msgspec.MsgspecError, RecursionError):
-        raise StateError("this is no journal of a run: its first record cannot be read") from None
+        text = (
+            "this is no journal of a run, as `sandbridge export RUN FILE` writes one: its first record cannot be read"
+        )
+        raise StateError(text) from None
     if version != VERSION:
         who = "a newer Sandbridge" if version > VERSION else "no Sandbridge that this one understands"
         raise StateError(f"the journal has version {version} and was written by {who}; this one reads {VERSION}")

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from bridge import tokens
+from bridge.bench import written
 from bridge.bench.rows import read_bodies, read_rows
 from bridge.bench.wire import Body
 from bridge.errors import ConfigurationError
@@ -45,10 +46,7 @@ def read(file: Path) -> Calibration:
     Raises:
         ConfigurationError: It cannot be read, or is none.
     """
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Calibration)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigurationError(f"calibration {file}: {error}") from None
+    return written.read(file, Calibration, "a calibration, as `sandbridge bench context calibrate` writes one")
 
 
 def asking(provider: str, model: str) -> Ask:

@@ -75,6 +75,7 @@ def speed(
 
     On a machine that does other work trust ratios and the best, not the medians.
     """
+    from bridge.bench import written
     from bridge.bench.speed import measure, table
     from bridge.bench.speed.contenders import versions
 
@@ -95,7 +96,7 @@ def speed(
         for name, measured in found.workloads.items():
             tell(name, measured)
     if json_file is not None:
-        table.write(json_file, found)
+        written.write(json_file, found)
     if markdown:
         screen.out(table.markdown(found).rstrip())
     return DONE
@@ -216,14 +217,14 @@ def calibrate(
 ) -> int:
     """Ask a provider how many tokens it counts for stored bodies, and store factor and intercept."""
     import anyio
-    import msgspec
 
     from bridge.bench import calibrate as calibrated
+    from bridge.bench import written
 
     ask = calibrated.asking(provider, model)
     found = anyio.run(calibrated.calibrate, out, provider, model, ask)
     file = out / f"calibration-{provider}-{model.replace('/', '-')}.json"
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    written.write(file, found)
     screen.out(
         f"{model}: {found.factor:.4f} x wire + {found.intercept:.1f} a request, from {found.bodies} bodies; "
         f"largest residual {found.largest_residual:.0f} tokens; stored in {file}"

@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from bridge.bench import written
 from bridge.bench.wire import KINDS, Body, Part, Piece
 from bridge.errors import ConfigurationError
 
@@ -129,19 +130,11 @@ def prices(file: str | None = None) -> Prices:
     Raises:
         ConfigurationError: It cannot be read, or is none.
     """
-    try:
-        text = files("bridge.bench").joinpath("prices.json").read_bytes() if file is None else _read(file)
-        found = msgspec.json.decode(text, type=Prices)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigurationError(f"price file {file}: {error}") from None
+    place = Path(__file__).with_name("prices.json") if file is None else Path(file)
+    found = written.read(place, Prices, "a price file, of the form of bridge/bench/prices.json")
     if found.default not in found.models:
         raise ConfigurationError(f"price file {file}: default {found.default!r} is no model of it")
     return found
-
-
-def _read(file: str) -> bytes:
-    with open(file, "rb") as opened:  # noqa: PTH123  a path that a user gave
-        return opened.read()
 
 
 def cached_tokens(request: Request) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bridge.bench import written
 from bridge.bench.play import opened
 from bridge.bench.tasks import same_calls
 from bridge.bench.wire import Body, Kind, Part, compact
@@ -152,10 +153,7 @@ def read(file: Path) -> list[Tape]:
     Raises:
         ConfigurationError: It cannot be read, or is none.
     """
-    try:
-        return [msgspec.json.decode(line, type=Tape) for line in file.read_bytes().splitlines()]
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigurationError(f"cassette {file}: {error}") from None
+    return written.read_lines(file, Tape, "a cassette, as `sandbridge bench context record` writes one")
 
 
 def _request(body: Body, model: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bridge.bench import written
 from bridge.bench.count import Request, json_line
 from bridge.bench.wire import Body, Kind, Part
 from bridge.errors import ConfigurationError
@@ -163,11 +164,7 @@ def read_rows(folder: Path) -> list[Row]:
     Raises:
         ConfigurationError: There are none, or they are not of this version.
     """
-    try:
-        lines = (folder / ROWS).read_bytes().splitlines()
-        return [msgspec.json.decode(line, type=Row) for line in lines]
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigurationError(f"{folder / ROWS}: {error}: run `sandbridge bench context run` first") from None
+    return written.read_lines(folder / ROWS, Row, "rows, as `sandbridge bench context run` writes them")
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -176,10 +173,7 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         ConfigurationError: There is none, or it is not of this version.
     """
-    try:
-        return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigurationError(f"{folder / MANIFEST}: {error}: run `sandbridge bench context run` first") from None
+    return written.read(folder / MANIFEST, Manifest, "a manifest, as `sandbridge bench context run` writes one")
 
 
 def read_bodies(folder: Path) -> Iterator[list[tuple[Body, list[Part]]]]:

@@ -70,15 +70,15 @@ def test_sweep_prints_where_programs_begin_to_need_less() -> None:
         (["run", "--policy", "most", "--arms", "prog-decl", "--out", "x"], "result policy 'most': write full"),
         (["run", "--format", "gemini", "--out", "x"], "there is no format 'gemini'; there is: responses"),
         (["run", "--workload", "bfcl", "--out", "x"], "the data set 'bfcl' is not here: sandbridge bench context"),
-        (["verify", "--out", "nowhere"], "run `sandbridge bench context run` first"),
-        (["report", "--out", "nowhere"], "run `sandbridge bench context run` first"),
+        (["verify", "--out", "nowhere"], "a manifest, as `sandbridge bench context run` writes one"),
+        (["report", "--out", "nowhere"], "a manifest, as `sandbridge bench context run` writes one"),
         (["sweep", "--price", "free"], "there is no price of 'free'"),
         (["fetch", "nothing"], "there is no data set 'nothing'; there is: bfcl"),
         (["calibrate", "--out", "x", "--provider", "openai", "--model", "m"], "no key in OPENAI_API_KEY"),
         (["record", "--out", "x", "--provider", "anthropic", "--model", "m", "--max-usd", "1"], "ANTHROPIC_API_KEY"),
         (["run", "--out", "x", "--model", "live:openai/m", "--max-usd", "1"], "openai: no key in OPENAI_API_KEY"),
         (["run", "--out", "x", "--model", "live:openai"], "write live:PROVIDER/NAME"),
-        (["replay", "nowhere.jsonl", "--out", "x"], "cassette nowhere.jsonl"),
+        (["replay", "nowhere.jsonl", "--out", "x"], "nowhere.jsonl cannot be read: No such file or directory"),
     ],
 )
 def test_what_cannot_be_meant_exits_with_2_and_says_what_to_do(tmp_path: Path, words: list[str], said: str) -> None:

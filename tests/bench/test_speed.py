@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bridge.bench import written
 from bridge.bench.speed import contenders, measure, table
 from bridge.bench.speed.contender import Contender, Mismatch
 from bridge.bench.speed.contenders import CONTENDERS, Entry, contender, versions
@@ -160,13 +161,28 @@ def test_the_table_that_is_shown_has_every_workload() -> None:
     assert list(table.read(TABLE).workloads) == list(WORKLOADS)
 
 
-@pytest.mark.parametrize("content", [None, "{", '{"date": "2026-11-30"}'])
-def test_a_file_that_is_no_measurement_is_refused(tmp_path: Path, content: str | None) -> None:
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot be read: No such file or directory; it is to be {it}"),
+        ("{", "is not {it}: Input data was truncated"),
+        ('{"date": "2026-11-30"}', "is not {it}: Object missing required field `cores`"),
+    ],
+)
+def test_a_file_that_is_no_measurement_is_refused(tmp_path: Path, content: str | None, told: str) -> None:
     file = tmp_path / "speed.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(ConfigurationError, match="sandbridge bench speed --json FILE writes one"):
+    with pytest.raises(ConfigurationError) as refused:
         table.read(file)
+    it = f"a measurement, as `sandbridge bench speed --json {file}` writes one"
+    assert str(refused.value) == f"{file} {told.format(it=it)}"
+
+
+def test_a_measurement_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        written.write(tmp_path, {})
+    assert str(refused.value) == f"{tmp_path} cannot be written: Is a directory"
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:

@@ -400,7 +400,8 @@ async def test_what_is_no_recording_is_named(file: Path, library: Library, opene
     put(file, "hello\n")
     with pytest.raises(StateError) as refused:
         await replay(file)
-    assert str(refused.value) == f"{file}: this is no journal of a run: its first record cannot be read"
+    hint = "this is no journal of a run, as `sandbridge export RUN FILE` writes one"
+    assert str(refused.value) == f"{file}: {hint}: its first record cannot be read"
     await recorded(file, library, opened)
     whole = bytes_of(file)
     assert exported(whole.splitlines(), Redaction()) == (whole.splitlines(), 0)

@@ -473,7 +473,13 @@ def test_a_call_that_nobody_answered_in_time_expires_when_the_run_is_resumed(
             ),
         ),
         (["show", "nothing.jsonl"], "there is no file nothing.jsonl"),
-        (["show", "tools.py"], "tools.py: this is no journal of a run: its first record cannot be read"),
+        (
+            ["show", "tools.py"],
+            (
+                "tools.py: this is no journal of a run, as `sandbridge export RUN FILE` writes one: its first record "
+                "cannot be read"
+            ),
+        ),
         (
             ["runs", "--status", "lost"],
             ("a run is cancelled, completed, crashed, exceeded, failed, paused, running, stalled, violation, not lost"),

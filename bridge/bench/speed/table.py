@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from bridge.bench import written
 from bridge.bench.speed.contenders import CONTENDERS
 from bridge.bench.speed.measure import OURS, Figures, Measured, Speed
-from bridge.errors import ConfigurationError
 
 _ROWS: Final[Mapping[str, str]] = {
     "W1": "cold start to the first result",
@@ -70,22 +68,7 @@ def read(file: Path) -> Speed:
     Raises:
         ConfigurationError: It cannot be read, or is none.
     """
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Speed)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigurationError(f"{file}: {error}: sandbridge bench speed --json FILE writes one") from None
-
-
-def write(file: Path, speed: Speed) -> None:
-    """Write a measurement as JSON.
-
-    Raises:
-        ConfigurationError: The file cannot be written.
-    """
-    try:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(speed), indent=1) + b"\n")
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from None
+    return written.read(file, Speed, f"a measurement, as `sandbridge bench speed --json {file}` writes one")
 
 
 def _cell(measured: Measured, name: str) -> str:
