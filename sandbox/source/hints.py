@@ -145,7 +145,7 @@ def _reference(text: Text, threw: Threw, catalog: names.Names) -> str:
     if found is None:
         return ""
     name, source = found[1], text.data.decode()
-    if name in _TYPES and re.search(rf"<[^;]*\b{name}\b[^;]*>\s*\(", text.line(threw.line)):
+    if name in _TYPES and re.search(rf"<[^;]{{0,200}}\b{name}\b[^;]{{0,200}}>\s*\(", text.line(threw.line)):
         return "type arguments read as comparisons here: leave out `<...>` before the `(`"
     if name in ("lt", "gt", "amp", "quot", "apos") and f"&{name};" in source:
         return "the text has HTML entities in it: send the characters themselves"
@@ -328,7 +328,7 @@ def _origin(text: Text, name: str, before: int) -> Origin | None:
     source = text.data.decode()
     slow = set(re.findall(r"\basync\s+function\s+(\w+)", source)) | set(re.findall(r"\b(\w+)\s*=\s*async\b", source))
     calls = "|".join([_TOOL, *(rf"{re.escape(each)}(?=\s*\()" for each in sorted(slow))])
-    bound = rf"(?:(?<![\w$.]){re.escape(name)}|[{{\[][^{{}}=]{{0,200}}\b{re.escape(name)}\b[^{{}}=]{{0,200}}[}}\]])"
+    bound = rf"(?:(?<![\w$.]){re.escape(name)}|[{{\[][^{{}}\[=]{{0,200}}\b{re.escape(name)}\b[^{{}}\[=]{{0,200}}[}}\]])"
     pattern = rf"{bound}\s*=\s*\(?\s*(await\s+)?({calls})\s*\("
     found: Origin | None = None
     for each in re.finditer(pattern, source):

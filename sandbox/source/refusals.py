@@ -12,7 +12,7 @@ from sandbox.source import modules, unwrap
 from sandbox.source.edits import Text
 
 _PYTHON: Final = re.compile(
-    r"^[ \t]*(?:def \w+\(.*\).*:|import [a-z_]\w*(?: as \w+)?[ \t]*|from [\w.]+ import \w.*"
+    r"^[ \t]*(?:def \w+\(.*:|import [a-z_]\w*(?: as \w+)?[ \t]*|from [\w.]+ import \w.*"
     r"|(?:if|elif|while|for|with|class) [^{\n]*[^{;:\n]:|(?:else|try|finally|except[^:\n]*):)[ \t]*(?:#.*)?\r?$"
     r"|\bprint\(f[\"']|\b(?:not in|is not None|is None)\b|^[ \t]*async def ",
     re.MULTILINE,
@@ -27,7 +27,7 @@ _PROSE: Final = re.compile(
     r"\A\s*(?:Here(?:'s| is| are)|Sure|Certainly|Okay|The following|This (?:program|code|script)|I(?:'ll| will))\b"
 )
 _TYPED: Final = re.compile(
-    r"^\s*(?:export\s+)?(?:interface|type|enum|namespace|declare|abstract)\s+\w|^\s*@\w+|\b(?:const|let|var)\s+\w+\s*:\s*\w|\)\s*:\s*[\w<>\[\]|]+\s*(?:=>|\{)",
+    r"^[ \t]*(?:export\s+)?(?:interface|type|enum|namespace|declare|abstract)\s+\w|^[ \t]*@\w+|\b(?:const|let|var)\s+\w+\s*:\s*\w|\)\s*:\s*[\w<>\[\]|]+\s*(?:=>|\{)",
     re.MULTILINE,
 )
 _IMPORT: Final = re.compile(r"\b(?:import|from)\s*\(?\s*[\"']([^\"']+)[\"']")
@@ -44,6 +44,8 @@ _ASCII: Final = {
     "\u2260": "!==",
 }
 _CLOSERS: Final = {"(": ")", "[": "]", "{": "}", "${": "}"}
+_LINE_CHARACTERS: Final = 4_000  # of a line whose characters are looked at one by one; a person writes no longer ones
+_ENDS: Final = re.compile("[\n\r]|\\Z")
 _BEFORE_REGEX: Final = frozenset("(,=:[!&|?{};+-*%~^<>\n")
 _TOKEN: Final = re.compile(
     r"//[^\n\r\u2028\u2029]*|/\*.*?(?P<comment>\*/|\Z)|\"(?:\\.|[^\"\\\n\r])*(?P<double>\"?)|'(?:\\.|[^'\\\n\r])*(?P<single>'?)"
@@ -204,7 +206,12 @@ def strange_character(line: str, rest: str) -> str:
 
 
 def _bare(line: str) -> str:
-    """A line without what is in quotes and comments, where any character may stand."""
+    """A line without what is in quotes and comments, where any character may stand; nothing of one that is very long.
+
+    Each quote that is never closed reads the rest of the line once more.
+    """
+    if len(line) > _LINE_CHARACTERS:
+        return ""
     return re.sub(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|//.*", "", line)
 
 
@@ -212,6 +219,7 @@ def unclosed(text: str) -> Open | None:
     """The bracket, string, template or comment that is open at the end, or that closes nothing. A guess: no grammar."""
     stack: list[tuple[str, int]] = []
     offset, before = 0, "\n"
+    no_regex = 0  # up to here: one that its line does not end has no other behind it there, and each would read the line
 
     def at(place: int) -> int:
         return len(text[:place].encode())
@@ -240,12 +248,13 @@ def unclosed(text: str) -> Open | None:
             if not (token["double"] or token["single"]) or len(word) == 1:
                 return Open(f"string ({word[0]})", at(token.start()))
         elif word == "/":
-            regex = (
-                _REGEX.match(text, token.start()) if before in _BEFORE_REGEX or before in _WORDS_BEFORE_REGEX else None
-            )
+            may_be = token.start() >= no_regex and (before in _BEFORE_REGEX or before in _WORDS_BEFORE_REGEX)
+            regex = _REGEX.match(text, token.start()) if may_be else None
             if regex is not None:
                 offset, before = regex.end(), "/"
                 continue
+            if may_be and (end := _ENDS.search(text, offset)) is not None:
+                no_regex = end.start()
         elif word in ("(", "[", "{", "`"):
             stack.append((word, token.start()))
         elif word in (")", "]", "}"):

@@ -68,8 +68,34 @@ def typescript(data: bytes) -> Tree | None:
     return _clean(_TYPESCRIPT, data)
 
 
+class Reader:
+    """Hands text to a parser in small pieces, and no more of it than a parse can need.
+
+    A token that is given up far behind its beginning is read again from there: of `/[/[/[...` each slash reads the rest
+    of the line. So what is handed out is counted, and when it is too much the text ends, which no grammar takes.
+
+    Attributes:
+        given: Bytes handed out so far.
+        allowed: How many there may be.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.given = 0
+        self.allowed = 65_536 + 16 * len(data)  # the worst of what has a tree reads its text three times
+        self._data = data
+
+    def __call__(self, offset: int, _point: object) -> bytes:
+        """The piece at an offset; nothing at the end."""
+        if self.given > self.allowed:
+            return b""
+        piece = self._data[offset : offset + 512]
+        self.given += len(piece)
+        return piece
+
+
 def _clean(parser: Parser, data: bytes) -> Tree | None:
     data = data.replace(b"\0", b" ")  # legal inside a string, and the grammars stop at it
+    reader = Reader(data)
     # Recovering from errors and ambiguous text can cost seconds: the first error ends it, and so do too many steps.
     # Steps are counted, not time: the answer must not depend on the machine.
     steps, allowed = 0, 1_000 + len(data) // 10  # ordinary text takes one step for 50 bytes
@@ -80,13 +106,11 @@ def _clean(parser: Parser, data: bytes) -> Tree | None:
         return failed or steps > allowed
 
     try:
-        tree = parser.parse(
-            lambda offset, _point: data[offset : offset + 65_536], encoding="utf8", progress_callback=enough
-        )
+        tree = parser.parse(reader, encoding="utf8", progress_callback=enough)
     except ValueError:
         parser.reset()
         return None
-    return None if tree.root_node.has_error else tree
+    return None if tree.root_node.has_error or reader.given > reader.allowed else tree
 
 
 def walk(root: Node) -> Iterator[tuple[Node, list[Node]]]:

@@ -35,4 +35,4 @@ def test_a_mutant_applies_once_and_its_tests_are_there(mutant: Mutant) -> None:
 def test_names_are_given_once_and_every_area_has_its_mutants() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) > 150
     folders = {mutant.file.rpartition("/")[0] for mutant in MUTANTS}
-    assert folders == {"sandbox", "sandbox/realm", "bridge"}
+    assert folders == {"sandbox", "sandbox/realm", "sandbox/source", "bridge"}
