@@ -115,7 +115,10 @@ const text = (...given) => {
 for (const name of ['text', 'print', 'output']) expose(name, opaque(name, text));
 expose('image', opaque('image', (given) => {
   const of = (...names) => {
-    for (let i = 0; i < names.length; i++) if (typeof given[names[i]] === 'string') return given[names[i]];
+    for (let i = 0; i < names.length; i++) {
+      const found = given[names[i]]; // asked once: what is looked at is what is sent
+      if (typeof found === 'string') return found;
+    }
     return '';
   };
   let data = '', type = '', handle = '';

@@ -11,7 +11,7 @@ const bind = Function.prototype.bind;
 const uncurry = bind.bind(Function.prototype.call);
 const P = Promise, E = Error, TE = TypeError, RE = RangeError, RangePrototype = RangeError.prototype;
 const ObjectPrototype = Object.prototype, { parse, stringify, isRawJSON } = JSON, { isArray } = Array;
-const { isError } = E, { isFinite } = Number, { min, max, floor, trunc, imul } = Math, NumberOf = Number;
+const { isError, captureStackTrace } = E, { isFinite } = Number, { min, max, floor, trunc, imul } = Math, NumberOf = Number;
 const then = uncurry(P.prototype.then);
 const slice = uncurry(String.prototype.slice), indexOf = uncurry(String.prototype.indexOf);
 const charCodeAt = uncurry(String.prototype.charCodeAt), wellFormed = uncurry(String.prototype.toWellFormed);

@@ -43,7 +43,11 @@ const position = (stack) => { // the first frame in the program's own text
   }
   return { __proto__: null, line: max(0, line.value - lineOffset), column: max(1, at) };
 };
-const here = () => { const stack = new E().stack; return typeof stack === 'string' ? position(stack) : nowhere; };
+const here = () => { // of an object that inherits nothing: the stack of an error begins with its name, which a getter can give
+  const at = { __proto__: null };
+  captureStackTrace(at);
+  return typeof at.stack === 'string' ? position(at.stack) : nowhere;
+};
 
 const DEPTH = 200; // readers on the way (parsers with a recursion limit) must manage it
 const settledValues = privateMap(); // promise -> {ok} or {error}
