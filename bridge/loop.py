@@ -17,6 +17,7 @@ import anyio
 
 from bridge import direct, replies
 from bridge.errors import StateError, ToolError
+from bridge.render import guard
 from bridge.text import visible
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ class Direct(Part):
             if self._whole:
                 text = result.value if isinstance(result.value, str) else replies.encode(result.value).decode()
             if result.error is not None:
-                text = f"{_LABELS[self._whole]}{result.error.code}: {result.error.message}"
+                said = result.error.message if self._whole else guard(result.error.message)
+                text = f"{_LABELS[self._whole]}{result.error.code}: {said}"
                 text += f" ({result.error.hint})" if result.error.hint else ""
             found.append(
                 Answered(id=call.id, name=call.name, text=text, failed=result.error is not None, result=result)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,8 +30,18 @@ _REPLY_CHARACTERS: Final = 160
 _MESSAGE_CHARACTERS: Final = 600  # of a warning, a hint or a reason: they are written to be short
 _SOURCE_CHARACTERS: Final = 120  # of a line of the program around the column at fault
 _BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # whatever a reader may take for a new line
-_BLANK: Final = f"(?:(?![{_BREAKS}])[\\s\u200b-\u200f\u2060-\u2064\u202a-\u202e\u2066-\u2069\ufeff])*+"
-_FORGED: Final = re.compile(f"((?:\\A|(?<=[{_BREAKS}])){_BLANK})(?=\\[{_BLANK}sandbridge)", re.IGNORECASE)
+# What nobody sees, or what only changes the letter before it: control and format characters, marks, fillers.
+_UNSEEN: Final = (
+    "\\0-\\x08\\x0e-\\x1b\\x1f\\x7f-\\x84\\x86-\\x9f\\xad\\u0300-\\u036f\\u0483-\\u0489\\u061c\\u115f\\u1160\\u17b4\\u17b5"
+    "\\u180b-\\u180f\\u1ab0-\\u1aff\\u1dc0-\\u1dff\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f\\u20d0-\\u20ff\\u2800\\u3164"
+    "\\ufe00-\\ufe0f\\ufe20-\\ufe2f\\ufeff\\uffa0\\ufff0-\\ufffb\\ue000-\\uf8ff\\ud800-\\udfff\\U000e0000-\\U0010ffff"
+)
+_BLANK: Final = f"(?:\x1b\\[[\\d;]*m|(?![{_BREAKS}])[\\s{_UNSEEN}])*+"  # a colour is as blank as a space
+_LETTERS: Final = _BLANK.join(f"(?:{letter}|[^\\0-\\x7f])" for letter in "sandbridge")
+_FORGED: Final = re.compile(f"([{_BREAKS}]{_BLANK})(?=((?:\\[|[^\\0-\\x7f]){_BLANK}{_LETTERS}))", re.IGNORECASE)
+_BLANKS: Final = re.compile(f"\x1b\\[[\\d;]*m|[\\s{_UNSEEN}]")
+_BREAKS_OF_JSON: Final = re.compile("[\x85\u2028\u2029]")  # JSON lets them stand in a text as they are
+_GROWTH: Final = 3  # times, at most, that a text of nothing else takes when they are escapes
 _LINES: Final = re.compile("\r\n|[\n\r\u2028\u2029]")  # line ends of ECMA-262
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 REUSABLE: Final = frozenset(("completed", "answered"))  # outcomes of calls that a corrected program may take over
@@ -113,8 +124,21 @@ def render(parts: Parts, max_bytes: int) -> tuple[str, bool]:
 
 
 def guard(text: str) -> str:
-    """Mark lines of a program that start like the host's."""
-    return _FORGED.sub(r"\1> ", text) if "sandbridge" in text.lower() else text
+    """Mark lines of a program that start like the host's, or that a reader could take for it."""
+    if text.isascii() and not {*"sandbridge["} <= {*text.lower()}:
+        return text
+    return _FORGED.sub(_marked, f"\n{text}")[1:]
+
+
+def _marked(found: re.Match[str]) -> str:
+    """A beginning of a line, with the mark where what follows reads as ours.
+
+    Wide and decorated letters count as the plain ones. One of another alphabet may stand for any as long as three are
+    ours: a bracket and ten Cyrillic letters are a word.
+    """
+    bracket, *letters = unicodedata.normalize("NFKC", _BLANKS.sub("", found[2])).casefold()
+    same = sum(letter == ours for letter, ours in zip(letters, "sandbridge", strict=False))
+    return f"{found[1]}> " if unicodedata.category(bracket) == "Ps" and same >= 3 else found[0]
 
 
 def tool_call(name: str) -> str:
@@ -156,10 +180,20 @@ def _value(parts: Parts) -> list[_Section]:
     if isinstance(parts.value, str):
         return [_text(parts.value)]
     try:
-        size = len(encode(parts.value))
+        size = _size(_json(parts.value))
     except RecursionError:
         size = parts.value_bytes
-    return [_Section(size, lambda room: encode(cut(parts.value, room)[0]).decode())]
+    return [_Section(size, lambda room: _json_within(parts.value, room))]
+
+
+def _json_within(value: Any, room: int) -> str:
+    text = _json(cut(value, room)[0])
+    return text if len(text) <= room and _size(text) <= room else _json(cut(value, room // _GROWTH)[0])
+
+
+def _json(value: Any) -> str:
+    """JSON text on one line, whatever a reader takes for the end of a line."""
+    return _BREAKS_OF_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", encode(value).decode())
 
 
 def _logs(parts: Parts) -> list[_Section]:
