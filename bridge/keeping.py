@@ -25,7 +25,7 @@ import msgspec
 
 from bridge.approval import Grant, Grants
 from bridge.errors import BridgeError, StateError
-from bridge.journal import Began, Record, decode, encode
+from bridge.journal import Began, Ended, Record, decode, encode
 from bridge.sink import StoreSink, blocking
 from bridge.state import RunState
 
@@ -215,13 +215,17 @@ class Keeper:
         await blocking(lambda: store.release(lease, now=time.time(), status=status, outcome=summary[:200]))
         self._forget(run, "")
 
-    async def let_go(self, sink: StoreSink | None) -> None:
-        """Give a run back as it was, that was taken and cannot go on here."""
+    async def let_go(self, sink: StoreSink | None, ended: Ended | None = None) -> None:
+        """Give a run back as it was, that was taken and cannot go on here.
+
+        Args:
+            ended: Its journal's last record, where it has finished: whoever wrote that died before he could say so.
+        """
         if sink is None or sink.lease is None:
             return
         run_id = sink.lease.run_id
         try:
-            await sink.put_back()
+            await sink.put_back(ended)
         except BridgeError:
             log.exception("run %s could not be given back: its lease lasts %g s", run_id, self.lease_s)
 

@@ -20,7 +20,7 @@ from bridge.approval import Approver, Grants
 from bridge.clock import now_ms
 from bridge.errors import StateError
 from bridge.gate import Gate
-from bridge.journal import VERSION, Began, Journal, Record, Sink
+from bridge.journal import VERSION, Began, Ended, Journal, Record, Sink
 from bridge.keeping import Keeper
 from bridge.loading import is_at_rest, regrant, taken_over
 from bridge.made import Made
@@ -135,11 +135,12 @@ class Roster:
         """Go on with a run from its journal; see `Executor.load`."""
         self._must_be_open()
         records, sink = await self._keeper.read(state)
+        ended: Ended | None = None
         try:
             proofs = Proofs(self._keeper.approver) if self._keeper.approver else None
             kept = fold(records) if proofs is None else proofs.fold(records)
-            if kept.ended is not None:
-                raise StateError(f"run {kept.id} is finished ({kept.ended.status}): nothing of it can be resumed")
+            if (ended := kept.ended) is not None:
+                raise StateError(f"run {kept.id} is finished ({ended.status}): nothing of it can be resumed")
             if kept.approver and proofs is None:
                 raise StateError(
                     f"run {kept.id} counts signed verdicts only: open the executor with the same approver_key="
@@ -155,7 +156,7 @@ class Roster:
             gate = self._offer.gate_for(kept)
             self._must_have_tools(kept, gate)
         except BaseException:
-            await self._keeper.let_go(sink)
+            await self._keeper.let_go(sink, ended)
             raise
         run = self._make(
             kept,

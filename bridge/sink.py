@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from bridge.errors import StateError
-from bridge.journal import Record, encode
+from bridge.journal import Ended, Record, encode
 
 if TYPE_CHECKING:
     from bridge.store import Lease, RunRow, Store
@@ -65,11 +65,19 @@ class StoreSink:
             if lease is not None:
                 self.lease = await blocking(lambda: self._store.renew(lease, now=time.time(), lease_s=self._lease_s))
 
-    async def put_back(self) -> None:
-        """Give the run back as it was found: nothing was done with it. `StoreFailed`: the store could not."""
+    async def put_back(self, ended: Ended | None) -> None:
+        """Give the run back as it was found, or as `ended` where it is: nothing was done with it.
+
+        Raises:
+            StoreFailed: The store could not.
+        """
         found, lease = self.found, self.lease
-        if found is not None and lease is not None:
-            self.lease = None
+        if found is None or lease is None:
+            return
+        self.lease = None
+        if ended is not None:
+            await blocking(lambda: self._store.release(lease, now=time.time(), status=ended.status))
+        else:
             await blocking(lambda: put_back(self._store, lease, found, now=time.time(), used=self.used))
 
 
