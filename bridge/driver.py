@@ -267,10 +267,9 @@ class Driver:
         run = self._run
         run.add(Rested(time.time(), self.clock.total_s))
         await run.give_back()
-        run.status = "paused"
         self._sandbox.resting[self] = self.lie_down
         self._bed_at = min(self._bed_at, anyio.current_time() + self._hibernate_after_s)
-        run.journal.changed()
+        run.rests("paused")
 
     def _sleeps(self) -> bool:
         """Whether a paused run is to give its worker back now: after a while, or to somebody who waits for one."""

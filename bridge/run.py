@@ -78,6 +78,7 @@ class Run:
         self._driver: Driver | None = None
         self._ask_again = ask_again  # the one who was asked may have died with the process that asked
         self._cancelled = False
+        self._rest: anyio.Event | None = None  # made when somebody waits for the next pause or the end
         self._taking = anyio.Lock()  # a call may expire just when somebody goes on: one of the two takes the run
 
     def __repr__(self) -> str:
@@ -176,7 +177,8 @@ class Run:
         """
         try:
             while self.status == "running":
-                await self.journal.change()
+                self._rest = self._rest or anyio.Event()
+                await self._rest.wait()
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.cancel()
@@ -332,6 +334,8 @@ class Run:
 
     async def regained(self) -> bool:
         """Whether it is ours to go on with; what is paused may have gone on elsewhere."""
+        if self.status == "running":  # most often, and in every step
+            return True
         try:
             await self._take()
         except StateError:
@@ -342,6 +346,14 @@ class Run:
         async with self._taking:
             if self.status == "paused":
                 await self._around.keeper.retake(self)
+
+    def rests(self, status: Literal["paused", "finished"]) -> None:
+        """It is paused or finished: tell those who wait."""
+        self.status = status
+        self.journal.changed()
+        if self._rest is not None:
+            self._rest.set()
+            self._rest = None
 
     def unpause(self) -> None:
         """What was paused goes on."""
@@ -357,8 +369,8 @@ class Run:
         if self.end is None:
             self.end = ending.crashed(str(self.fault)) if self.fault is not None else ending.cancelled()
         try:
-            async with self._taking:
-                if self.fault is None:
+            if self.fault is None and self.journal.sink is not None:
+                async with self._taking:
                     await self._around.keeper.retake(self)  # it may have been cancelled just when it was given back
             refused = isinstance(self.fault, Overloaded) and not state.waves  # nothing of it ran, and nobody resumes it
             if self.fault is None or self.journal.sink is None or refused:
@@ -379,9 +391,8 @@ class Run:
             if self.trace is not None and state.ended is None:
                 self.trace.close()
             self.gate.grants.forget(self.id)
-            self.status = "finished"
+            self.rests("finished")
             self._around.over(self)
-            self.journal.changed()
 
     def _given_up(self, call: CallState) -> CameBack:
         why = self.end.failure.message if self.end is not None and self.end.failure is not None else "the run ended"
