@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -18,12 +18,14 @@ from bridge.keys import checked_keys
 from bridge.lock import Lock, lock_of
 from bridge.offer import Offer, checked_arguments
 from bridge.policy import Policy
+from bridge.portal import Portal
 from bridge.tools import Caller, Catalog, Tool
 from sandbox import Call, Limits, Notice, Sandbox
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from anyio.abc import TaskGroup
-    from anyio.from_thread import BlockingPortal
 
     from bridge.elicitation import Elicit
     from bridge.events import Event
@@ -100,8 +102,7 @@ class Executor:
         self._hibernate_after_s, self._logbook = hibernate_after_s, logbook
         self._tasks: TaskGroup | None = None
         self._open = False
-        self._sync: ExitStack | None = None
-        self._portal: BlockingPortal | None = None
+        self._portal = Portal()
 
     @cached_property
     def _keeper(self) -> Keeper:
@@ -172,24 +173,15 @@ class Executor:
 
     def __enter__(self) -> Self:
         """For code without an event loop: one thread runs it, as long as the block lasts."""
-        from anyio.from_thread import start_blocking_portal
-
-        if self._open or self._sync is not None:
+        if self._open or self._portal.opened:
             raise StateError("this executor is open already")
-        self._sync = ExitStack()
-        try:
-            self._portal = self._sync.enter_context(start_blocking_portal())
-            self._sync.enter_context(self._portal.wrap_async_context_manager(self))
-        except BaseException:
-            sync, self._sync, self._portal = self._sync, None, None
-            sync.close()
-            raise
+        self._portal.enter(self)
         return self
 
-    def __exit__(self, *error: object) -> None:
-        sync, self._sync, self._portal = self._sync, None, None
-        if sync is not None:
-            sync.__exit__(*error)  # pyright: ignore[reportArgumentType]  the three that a with block gives
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._portal.leave(kind, error, traceback)
 
     # ---- what a model is told ---------------------------------------------------------------------------------------
 
@@ -327,14 +319,7 @@ class Executor:
         from bridge.roster import Order
 
         return await self._roster.begin(
-            Order(
-                program=program,
-                limits=limits,
-                calls=tuple(calls),
-                caller=caller,
-                context=context,
-                on_event=on_event,
-            )
+            Order(program=program, limits=limits, calls=tuple(calls), caller=caller, context=context, on_event=on_event)
         )
 
     async def load(
@@ -394,7 +379,7 @@ class Executor:
         with suppress(RuntimeError):  # no event loop: as it should be
             anyio.get_current_task()
             raise StateError("an event loop runs in this thread and would be blocked: use `await executor.run(...)`")
-        if self._portal is not None:
+        if self._portal.opened:
             return self._portal.call(lambda: self.run(program, **options))
         if self._open:
             raise StateError("this executor was opened with `async with`: use `await executor.run(...)`")
@@ -403,6 +388,6 @@ class Executor:
 
     def call_sync(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         """Any other coroutine method (`start`, `run.resume`) from code without an event loop."""
-        if self._portal is None:
+        if not self._portal.opened:
             raise StateError("open the executor first: `with Executor(...) as executor`")
         return self._portal.call(function, *arguments)
