@@ -146,16 +146,15 @@ def run(
     told = screen.Screen()
     told.warn(settings.warnings)
     approver = None if no_approver else told.prompt()
-    options: dict[str, Any] = {"inputs": values, "seed": seed, "reuse": reuse}
+    start: dict[str, Any] = {"inputs": values, "seed": seed, "reuse": reuse}
     try:
-        result, records = working.work(lambda: _run(settings, program, options, approver, told), told.progress)
+        result, records = working.work(lambda: _run(settings, program, start, approver, told), told.progress)
     except Ended:
         told.say(screen.given_up(told))
         raise
     kept = kept or (not no_store and _worth_keeping(result) and _keep(place, records, told))
-    words = screen.words([("--store", store), ("--config", config_file)])
-    tools = screen.words([("--mcp", path) for path in mcp or ()])
-    return told.result(result, as_json=as_json, kept=place.shown if kept else "", options=words, tools=tools)
+    options, tools = working.store_options(store, config_file), working.tool_options(mcp)
+    return told.result(result, as_json=as_json, kept=place.shown if kept else "", options=options, tools=tools)
 
 
 @app.command()

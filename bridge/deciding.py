@@ -104,7 +104,7 @@ def _judge(run: str, answers: Mapping[str, Any], by: str | None, store: str | No
     if state.approver:
         told.say(f"to go on: tell the host's model to resume run {run} (resume_program)")
     else:
-        options = store_options(store, config_file)
+        options = working.store_options(store, config_file)
         told.say(f"to go on: sandbridge resume {run}{options}    (with the --config and --mcp of its start)")
     return COMPLETED
 
@@ -194,16 +194,6 @@ def opened_store(store: str | None, config_file: Path | None) -> Store:
     """The store that the options, or what stands for them, name. It has to be there."""
     file = working.chosen(config_file)
     return where.place(store, config.store_of(file) if file is not None else None).open(make=False)
-
-
-def store_options(store: str | None, config_file: Path | None) -> str:
-    """The same options, for a command that is shown to the person."""
-    return screen.words([("--store", store), ("--config", config_file)])
-
-
-def tool_options(mcp: list[Path] | None) -> str:
-    """The same for commands that start servers."""
-    return screen.words([("--mcp", path) for path in mcp or ()])
 
 
 def _value(text: str) -> Any:

@@ -17,7 +17,7 @@ import anyio
 import typer
 
 from bridge import config, deciding, screen, where, working
-from bridge.deciding import RunArgument, opened_store, store_options
+from bridge.deciding import RunArgument, opened_store
 from bridge.errors import ConfigurationError, Diverged, StateError
 from bridge.working import (
     COMPLETED,
@@ -143,7 +143,7 @@ def resume(
             return loaded.result if loaded.result is not None else loaded.paused_result()
 
     result = working.work(go_on, told.progress)
-    options, tools = store_options(store, config_file), deciding.tool_options(mcp)
+    options, tools = working.store_options(store, config_file), working.tool_options(mcp)
     return told.result(result, as_json=as_json, kept=place.shown, options=options, tools=tools)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 import anyio
 import typer
 
-from bridge import config
+from bridge import config, screen
 from bridge.errors import ConfigurationError
 from bridge.screen import COMPLETED, FAILED, PAUSED, USAGE
 
@@ -29,7 +29,19 @@ _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(s
 
 T = TypeVar("T")
 
-__all__ = ["COMPLETED", "FAILED", "PAUSED", "USAGE", "Ended", "chosen", "no_json", "rules", "work"]
+__all__ = [
+    "COMPLETED",
+    "FAILED",
+    "PAUSED",
+    "USAGE",
+    "Ended",
+    "chosen",
+    "no_json",
+    "rules",
+    "store_options",
+    "tool_options",
+    "work",
+]
 
 ConfigOption = Annotated[
     Path | None,
@@ -92,6 +104,16 @@ def logbook(file: str | None) -> Logbook | None:
     except OSError as error:
         raise ConfigurationError(f"--log {file} cannot be written: {error.strerror}") from None
     return Logbook.lines(file)
+
+
+def store_options(store: str | None, config_file: Path | None) -> str:
+    """Options that say where runs are, as a command repeats them that is shown to the person."""
+    return screen.words([("--store", store), ("--config", config_file)])
+
+
+def tool_options(mcp: list[Path] | None) -> str:
+    """The same for what `run` and `resume` need beside them, for they alone start servers."""
+    return screen.words([("--mcp", path) for path in mcp or ()])
 
 
 def no_json(name: str) -> NoReturn:
