@@ -53,7 +53,7 @@ UNCOUNTED = (
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """What commands keep by default goes into a directory of the tests, not of who runs them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))

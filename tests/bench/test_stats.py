@@ -40,7 +40,7 @@ def row(task: str, arm: str, tokens: int, **changes: object) -> Row:
         "size": {},
         "requests": [request],
     }
-    return Row(**(fields | changes))  # type: ignore[arg-type]
+    return Row(**(fields | changes))
 
 
 def test_pairs_are_compared_task_by_task() -> None:

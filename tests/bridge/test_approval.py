@@ -193,7 +193,7 @@ def test_a_verdict_where_nothing_waits_is_refused() -> None:
 
 def test_an_approval_of_an_impossible_scope_or_time_cannot_be_made() -> None:
     with pytest.raises(ValueError, match=r"^Approve\.scope must be call, run or tool, not 'all'$"):
-        Approve("all")  # pyright: ignore[reportArgumentType]
+        Approve("all")
     with pytest.raises(ValueError, match=r"^Approve\.until must be a time in seconds since 1970, not inf$"):
         Approve("tool", until=math.inf)
 

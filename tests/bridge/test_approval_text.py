@@ -77,7 +77,7 @@ async def test_a_hostile_text_changes_no_line_of_the_question(text: str) -> None
 async def test_a_hostile_text_is_typed_nowhere_and_approves_nothing(text: str) -> None:
     screen = io.StringIO()
     console = Console(file=screen, width=100, force_terminal=True, color_system="truecolor")
-    verdicts = await terminal_approver(console, read=lambda: "")([everywhere(text)])  # type: ignore[misc]
+    verdicts = await terminal_approver(console, read=lambda: "")([everywhere(text)])
     assert list(verdicts.values()) == [Defer()]
     written = screen.getvalue()
     assert all(character == "\n" or character.isprintable() for character in written)
@@ -96,7 +96,7 @@ async def test_what_hides_behind_a_screenful_is_not_approved_unseen() -> None:
     screen = io.StringIO()
     keys = iter(["y\n", ""])
     hidden = request(arguments={"note": " " * 2 * SHOWN_CHARACTERS, "to": "attacker"})
-    verdicts = await terminal_approver(Console(file=screen, width=100), read=lambda: next(keys))([hidden])  # type: ignore[misc]
+    verdicts = await terminal_approver(Console(file=screen, width=100), read=lambda: next(keys))([hidden])
     assert list(verdicts.values()) == [Defer()]
     assert Approve() not in verdicts.values()
     assert "characters have not been shown" in screen.getvalue()

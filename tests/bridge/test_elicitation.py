@@ -255,12 +255,12 @@ async def test_a_callback_that_fails_leaves_the_session_as_it_is(shared: Shared,
 
 async def test_a_callback_that_is_no_function_stops_construction() -> None:
     with pytest.raises(TypeError, match=r"^Executor\(elicit=\) takes a function of one Elicitation, not a str$"):
-        Executor([], elicit="yes")  # type: ignore[arg-type]  what is tested
+        Executor([], elicit="yes")  # what is tested
 
 
 def test_an_answer_that_contradicts_itself_stops_construction() -> None:
     with pytest.raises(ValueError, match=r"^ElicitationAnswer.action must be accept, decline or cancel, not 'yes'$"):
-        ElicitationAnswer("yes")  # type: ignore[arg-type]  what is tested
+        ElicitationAnswer("yes")  # what is tested
     with pytest.raises(ValueError, match=r"^ElicitationAnswer: only accept has content, decline has none$"):
         ElicitationAnswer("decline", {"ok": True})
 

@@ -64,7 +64,7 @@ def serving(home: Path, *arguments: str) -> Generator[subprocess.Popen[str]]:
         process.wait(20)
         for stream in (process.stdin, process.stdout, process.stderr):
             with suppress(BrokenPipeError):
-                stream.close()  # pyright: ignore[reportOptionalMemberAccess]  all three are pipes
+                stream.close()
 
 
 def send(process: subprocess.Popen[str], message: Any) -> None:

@@ -48,7 +48,7 @@ async def executor(asked: Asked) -> AsyncGenerator[Executor]:
 
 
 @pytest.fixture(autouse=True)
-def _forgotten(asked: Asked) -> None:  # pyright: ignore[reportUnusedFunction]
+def _forgotten(asked: Asked) -> None:
     asked.clear()
 
 

@@ -49,6 +49,6 @@ async def test_a_run_goes_when_the_executor_keeps_it_no_longer(opened: Sandbox, 
     async with Executor(tools, sandbox=opened) as executor:
         run = await ended(executor, program)
         assert run() is not None  # kept for `fetch`
-        executor._roster._kept.clear()  # pyright: ignore[reportPrivateUsage]  as a hundred later runs do
+        executor._roster._kept.clear()  # as a hundred later runs do
         await ended(executor, "return 1")  # and the loop has let go of its tasks
         assert run() is None

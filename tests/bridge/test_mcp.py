@@ -105,8 +105,8 @@ async def test_a_tools_own_failure_keeps_its_words_bounded_and_its_details() -> 
 async def test_a_tool_that_is_not_there_is_the_servers_protocol_error() -> None:
     server = odd()
     async with opened(server):
-        outcome = await server._owner.link.call("nothing", {}, lambda *progress: None)  # type: ignore[union-attr]
-    assert (outcome.code, outcome.message) == (-32602, "Unknown tool: nothing")  # type: ignore[union-attr]
+        outcome = await server._owner.link.call("nothing", {}, lambda *progress: None)
+    assert (outcome.code, outcome.message) == (-32602, "Unknown tool: nothing")
 
 
 async def test_a_line_over_the_bound_rejects_only_its_own_call() -> None:
@@ -188,7 +188,7 @@ async def test_arguments_that_no_server_can_be_sent_are_refused_before_sending(t
         handler = tool(server, "echo").handler
         assert handler is not None
         with pytest.raises(ToolError) as caught:
-            await handler([1], None)  # type: ignore[arg-type]  never reached
+            await handler([1], None)  # never reached
         assert caught.value.message == "odd/echo takes one object, not list"
         assert await call(server, "echo", {"fine": 1}) == {"fine": 1}
     assert [frame["params"]["arguments"] for frame in frames(log) if frame["method"] == "tools/call"] == [{"fine": 1}]
@@ -356,7 +356,7 @@ async def test_a_tool_whose_definition_changed_is_not_called_under_the_old_one(t
             await anyio.lowlevel.checkpoint()
         assert old is not None
         with pytest.raises(ToolError) as caught:
-            await old({}, None)  # type: ignore[arg-type]  never reached
+            await old({}, None)  # never reached
         assert (caught.value.code, caught.value.retryable) == ("failed", True)
         assert caught.value.message == (
             "server 'odd' changed the definition of 'echo'; nothing was sent. Call again to have the new one checked."

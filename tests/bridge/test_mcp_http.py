@@ -286,14 +286,14 @@ def test_credentials_over_plain_http_to_another_machine_are_warned_about() -> No
 async def test_an_unforeseen_error_of_a_call_is_not_the_end_of_the_server(odd: Odd) -> None:
     server = mcp.http("odd", odd.url)
     async with opened(server):
-        link = server._owner.link  # type: ignore[union-attr]
+        link = server._owner.link
 
         async def broken(*args: Any, **options: Any) -> Any:
             raise KeyError("inside")
 
-        sound, link.client.call_tool = link.client.call_tool, broken  # type: ignore[union-attr, method-assign]
+        sound, link.client.call_tool = link.client.call_tool, broken
         with pytest.raises(ToolError) as caught:
             await call(server, "echo")
         assert caught.value.code == "unknown_outcome"
-        link.client.call_tool = sound  # type: ignore[union-attr, method-assign]
+        link.client.call_tool = sound
         assert await call(server, "echo", {"a": 1}) == {"a": 1}

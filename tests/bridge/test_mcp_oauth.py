@@ -137,7 +137,7 @@ async def test_a_store_that_cannot_be_read_is_named_and_left_alone(
 
 async def test_an_auth_of_ones_own_is_used_as_it_is(guarded: Served) -> None:
     class Own(httpx2.Auth):
-        def auth_flow(self, request: httpx2.Request) -> Iterator[httpx2.Request]:  # type: ignore[override]
+        def auth_flow(self, request: httpx2.Request) -> Iterator[httpx2.Request]:
             request.headers["Authorization"] = "Bearer mine"
             yield request
 
@@ -163,7 +163,7 @@ async def test_a_client_that_was_registered_by_hand_signs_in_as_that_one(
         assert await call(server, "echo", {"a": 1}) == {"a": 1}
     assert list(guarded.auth.clients) == ["ours"]
     assert {token.client_id for token in guarded.auth.access.values()} == {"ours"}
-    assert "hush" not in oauth.store.read_text("utf-8")  # type: ignore[union-attr]
+    assert "hush" not in oauth.store.read_text("utf-8")
     assert "hush" not in repr(oauth)
 
 

@@ -72,7 +72,7 @@ def test_text_that_is_json_is_passed_on_as_it_is(text: str) -> None:
 
 
 def result(text: str = "", **options: object) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=text)] if text else [], **options)  # type: ignore[arg-type]
+    return CallToolResult(content=[TextContent(text=text)] if text else [], **options)
 
 
 def test_a_described_tool_keeps_its_text_and_an_undescribed_one_has_it_parsed() -> None:

@@ -82,5 +82,5 @@ async def test_a_tool_that_the_server_does_not_list_any_more_is_not_called(sdk: 
             await anyio.lowlevel.checkpoint()
         assert handler is not None
         with pytest.raises(ToolError) as caught:
-            await handler({}, None)  # type: ignore[arg-type]  never reached
+            await handler({}, None)  # never reached
         assert caught.value.message == "server 'sdk' does not offer 'who' any more"

@@ -216,12 +216,12 @@ def test_a_condition_that_returns_something_to_await_counts_as_undecided() -> No
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Rule("*", "maybe"),  # pyright: ignore[reportArgumentType] - what a caller without types may do
+        lambda: Rule("*", "maybe"),  # what a caller without types may do
         lambda: deny("*", caller="program"),
         lambda: deny("*", read_only="yes"),
         lambda: deny("*", when="amount > 1"),
-        lambda: Policy(["github.*"]),  # pyright: ignore[reportArgumentType]
-        lambda: Policy(default_servers="no"),  # pyright: ignore[reportArgumentType]
+        lambda: Policy(["github.*"]),
+        lambda: Policy(default_servers="no"),
     ],
 )
 def test_an_impossible_setting_stops_at_construction(make: Any) -> None:

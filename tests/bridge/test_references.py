@@ -51,7 +51,7 @@ def test_a_star_takes_what_the_decorator_made_and_leaves_other_functions(folder:
 def test_a_file_is_imported_once_however_often_it_is_named(folder: Path):
     (folder / "once.py").write_text("def a(): ...\ndef b(): ...\ncount = globals().get('count', 0) + 1\n")
     first, second = loaded('functions = ["once.py:a", "once.py:b"]').functions
-    assert first.function.__globals__ is second.function.__globals__  # pyright: ignore[reportOptionalMemberAccess, reportFunctionMemberAccess]
+    assert first.function.__globals__ is second.function.__globals__
 
 
 def test_a_module_that_fails_is_told_with_its_line_and_never_ends_the_command(folder: Path):

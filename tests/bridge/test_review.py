@@ -39,7 +39,7 @@ class Till:
 async def test_a_program_that_is_no_text_is_a_type_error() -> None:
     async with Executor([]) as executor:
         with pytest.raises(TypeError, match=r"a program is the text that the model wrote \(str\), not NoneType"):
-            await executor.run(None)  # type: ignore[arg-type]  what an agent loop sends when the model left it out
+            await executor.run(None)  # what an agent loop sends when the model left it out
 
 
 async def test_a_verdict_after_cancelling_sends_nothing() -> None:
@@ -157,7 +157,7 @@ def test_a_handler_that_cannot_be_called_stops_construction() -> None:
     async def handler() -> None: ...
 
     with pytest.raises(CatalogError, match=r"tool 'x': handler takes \(\) -> 'None', but it is called with"):
-        Tool(name="x", handler=handler)  # type: ignore[arg-type]  the mistake that is tested
+        Tool(name="x", handler=handler)  # the mistake that is tested
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Server:
 
 async def test_a_definition_that_changes_during_a_pause_asks_again_and_shows_it(tools: Tools, opened: Sandbox) -> None:
     server = Server(tools)
-    async with Executor([server], sandbox=opened) as executor:  # pyright: ignore[reportArgumentType]  as good as one
+    async with Executor([server], sandbox=opened) as executor:
         run = await executor.start("return await tools.shop.sell({})")
         [request] = run.approvals
         assert not request.definition_changed
@@ -76,7 +76,7 @@ async def test_a_later_run_is_told_that_what_was_approved_has_changed(
     scope: Any, tools: Tools, opened: Sandbox
 ) -> None:
     server = Server(tools)
-    async with Executor([server], sandbox=opened) as executor:  # pyright: ignore[reportArgumentType]  as good as one
+    async with Executor([server], sandbox=opened) as executor:
         run = await executor.start("return await tools.shop.sell({})")
         await run.resume({run.approvals[0].id: Approve(scope)})
         server.describe("sells and deletes")
@@ -91,12 +91,12 @@ async def test_a_grant_of_another_process_is_asked_about_again_with_what_changed
     tools: Tools, opened: Sandbox, tmp_path: Path
 ) -> None:
     server, store = Server(tools), f"sqlite:///{tmp_path}/runs.db"
-    async with Executor([server], sandbox=opened, store=store) as executor:  # pyright: ignore[reportArgumentType]
+    async with Executor([server], sandbox=opened, store=store) as executor:
         run = await executor.start("return await tools.shop.sell({})")
         await run.resume({run.approvals[0].id: Approve("tool")})
         await executor.start("return 1")
     server.describe("sells\u200b and deletes\u202e")
-    async with Executor([server], sandbox=opened, store=store) as executor:  # pyright: ignore[reportArgumentType]
+    async with Executor([server], sandbox=opened, store=store) as executor:
         run = await executor.start("return await tools.shop.sell({})")
         [request] = run.approvals
         assert request.changes == ("description:", "  - sells", "  + sells\u200b and deletes\u202e")
@@ -108,10 +108,10 @@ async def test_a_paused_call_whose_tool_changed_shows_the_change_in_any_later_pr
     tools: Tools, opened: Sandbox, tmp_path: Path
 ) -> None:
     server, store = Server(tools), f"sqlite:///{tmp_path}/runs.db"
-    async with Executor([server], sandbox=opened, store=store) as executor:  # pyright: ignore[reportArgumentType]
+    async with Executor([server], sandbox=opened, store=store) as executor:
         run = await executor.start("return await tools.shop.sell({})")
     server.describe("sells and deletes")
-    async with Executor([server], sandbox=opened, store=store) as executor:  # pyright: ignore[reportArgumentType]
+    async with Executor([server], sandbox=opened, store=store) as executor:
         loaded = await executor.load(run.id)
         assert [request.changes for request in loaded.approvals] == [CHANGES]
     with Store(store) as kept:

@@ -174,9 +174,9 @@ def test_arguments_nested_deeper_than_the_stack_are_shown_too() -> None:
 async def test_without_a_terminal_everything_is_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     approver = terminal_approver(Console(file=io.StringIO(), force_terminal=True))
-    assert await approver([request()]) == {"r.1": Defer()}  # pyright: ignore[reportGeneralTypeIssues]
+    assert await approver([request()]) == {"r.1": Defer()}
     monkeypatch.setattr(sys, "stdin", None)
-    assert await approver([request()]) == {"r.1": Defer()}  # pyright: ignore[reportGeneralTypeIssues]
+    assert await approver([request()]) == {"r.1": Defer()}
 
 
 async def test_a_real_terminal_is_read_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ async def test_a_real_terminal_is_read_line_by_line(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(sys, "stdin", stdin)
         os.write(keyboard, b"n\nuse staging\n")
         approver = terminal_approver(Console(file=io.StringIO(), force_terminal=True))
-        assert await approver([request()]) == {"r.1": Deny("use staging")}  # pyright: ignore[reportGeneralTypeIssues]
+        assert await approver([request()]) == {"r.1": Deny("use staging")}
     os.close(keyboard)
 
 
@@ -196,11 +196,11 @@ async def test_a_cancelled_question_swallows_no_line_and_writes_nothing_more(mon
         screen = io.StringIO()
         approver = terminal_approver(Console(file=screen, force_terminal=True))
         with anyio.move_on_after(0.01) as scope:
-            await approver([request()])  # pyright: ignore[reportGeneralTypeIssues]
+            await approver([request()])
         assert scope.cancelled_caught
         written = screen.getvalue()
         os.write(keyboard, b"q\n")
-        assert await approver([request()]) == {"r.1": Defer()}  # pyright: ignore[reportGeneralTypeIssues]
+        assert await approver([request()]) == {"r.1": Defer()}
         assert screen.getvalue().startswith(written)
     os.close(keyboard)
 
@@ -211,7 +211,7 @@ def test_an_interrupt_at_the_prompt_goes_on(backend: str) -> None:
         raise KeyboardInterrupt
 
     async def ask() -> None:
-        await terminal_approver(Console(file=io.StringIO()), read=interrupted)([request()])  # pyright: ignore[reportGeneralTypeIssues]
+        await terminal_approver(Console(file=io.StringIO()), read=interrupted)([request()])
 
     with pytest.raises(KeyboardInterrupt):
         anyio.run(ask, backend=backend)
@@ -231,7 +231,7 @@ async def test_two_runs_that_ask_at_once_take_turns() -> None:
     given: dict[str, Verdict] = {}
 
     async def ask(call_id: str) -> None:
-        given.update(await approver([request(call_id)]))  # pyright: ignore[reportGeneralTypeIssues]
+        given.update(await approver([request(call_id)]))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask, "a.1")

@@ -177,7 +177,7 @@ class Play:
         worker = self.run.seat.worker
         if worker is not None:
             with suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGKILL)  # type: ignore[attr-defined]  it is a real one
+                os.kill(worker.pid, signal.SIGKILL)
 
     async def crash(self) -> None:
         """The host dies; another one takes the run over once its lease has passed."""
@@ -193,7 +193,7 @@ class Play:
 
     async def flushed(self) -> None:
         """What the run did so far is durable."""
-        if self.run.journal.sink is not None and self.run.journal.sink.lease is not None:  # type: ignore[attr-defined]
+        if self.run.journal.sink is not None and self.run.journal.sink.lease is not None:
             await self.run.journal.flush()
 
     async def finish(self) -> None:

@@ -76,7 +76,7 @@ async def carry_out(order: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
         take(*arguments)
         counted.moment()
 
-    effects.take = taken  # type: ignore[method-assign]
+    effects.take = taken
     with Store(order["url"]) as store:
         async with Host(sandbox, Tools(effects).all(), store, ahead_s=order["ahead_s"]) as opened:
             assert opened.store is not None

@@ -148,7 +148,7 @@ class Host:
         options.setdefault("policy", POLICY)
         self.executor = Executor(tools, sandbox=sandbox, key=None if store else KEY, **options)
         self.store = MortalStore(store, ahead_s) if store is not None else None
-        self.executor._keeper.store = self.store  # type: ignore[assignment]  the same operations
+        self.executor._keeper.store = self.store  # the same operations
 
     async def __aenter__(self) -> Self:
         await self.executor.__aenter__()

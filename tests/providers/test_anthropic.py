@@ -103,7 +103,7 @@ async def test_direct_tools_come_after_it_under_names_that_the_vendor_takes(
         Tool(name="either", input_schema={"type": "object", **either}, handler=handler),
         Tool(name="odd", input_schema={"type": "object", "properties": {"$x y": {}, "z": {}}}, handler=handler),
         Tool(name="later", defer=True, handler=handler),
-        Tool(name="programs_only", callers={"programmatic"}, handler=handler),  # type: ignore[arg-type]
+        Tool(name="programs_only", callers={"programmatic"}, handler=handler),
     ]
     wire.play([call("number", {"value": 7})], [call("either", {"a": "x"}, "toolu_2")], [text("ok")])
     async with Executor(given, sandbox=opened) as executor:
@@ -673,7 +673,7 @@ async def test_the_single_step_fits_into_a_loop_of_ones_own(
                 model="m",
                 max_tokens=10,
                 messages=messages,
-                tools=offer.tools,  # type: ignore[arg-type]
+                tools=offer.tools,
             )
             turn = await offer.handle(response)
             messages += turn.messages

@@ -133,7 +133,7 @@ async def test_a_synchronous_application_works_as_well(wire: Wire) -> None:
         ):
             given: dict[str, Any] = {"model": "m", "max_tokens": 10, "tools": [CODE, QUERY]}
             first = client.messages.create(messages=[{"role": "user", "content": "hi"}], **given)
-            result = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "7"}  # type: ignore[union-attr]
+            result = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "7"}
             messages: list[Any] = [
                 {"role": "user", "content": "hi"},
                 {"role": "assistant", "content": first.content},
@@ -332,7 +332,7 @@ async def test_a_continuation_that_the_vendor_would_refuse_is_refused(
         container = change.get("container", first.container.id)
         with pytest.raises(sdk.BadRequestError) as refused:
             await local.messages.create(messages=messages, container=container, **given)
-        assert refused.value.body["error"]["message"] == message.replace("ID", repr(first.content[-1].id))  # type: ignore[index]
+        assert refused.value.body["error"]["message"] == message.replace("ID", repr(first.content[-1].id))
 
 
 async def test_a_program_that_waited_too_long_is_gone(wire: Wire, client: AsyncAnthropic, opened: Sandbox) -> None:
@@ -366,7 +366,7 @@ async def test_a_tool_that_both_have_stops_the_request_and_both_are_named(
         application = Application(anthropic.local(client, executor), [CODE, {**QUERY, "name": "write"}])
         with pytest.raises(sdk.BadRequestError) as refused:
             await application.ask("go")
-    assert refused.value.body["error"]["message"] == (  # type: ignore[index]
+    assert refused.value.body["error"]["message"] == (
         "tool 'write' and tool 'write' have the same name 'write': rename one"
     )
 
@@ -378,7 +378,7 @@ async def test_errors_of_the_model_reach_the_application_as_they_are(
     async with Executor([], sandbox=opened) as executor:
         with pytest.raises(sdk.APIStatusError) as failed:
             await Application(anthropic.local(client, executor), [CODE, QUERY]).ask("go")
-    assert (failed.value.status_code, failed.value.body["error"]["message"]) == (529, "Overloaded")  # type: ignore[index]
+    assert (failed.value.status_code, failed.value.body["error"]["message"]) == (529, "Overloaded")
 
 
 async def test_other_parts_of_the_api_are_not_served(client: AsyncAnthropic, opened: Sandbox) -> None:

@@ -148,7 +148,7 @@ async def test_direct_calls_are_checked_coerced_and_accounted_for_like_any_other
     assert unknown.error is not None
     assert unknown.error.message == "there is no tool 'wriet'; did you mean write?"
     assert large.value["id"] == "9007199254740993"
-    assert [row.tool for row in direct.run.result.calls] == ["write", "write", "ids"]  # type: ignore[union-attr]
+    assert [row.tool for row in direct.run.result.calls] == ["write", "write", "ids"]
     [too_much] = small.results()
     assert too_much.error is not None
     assert too_much.error.message.endswith("more than 20 (argument_bytes)")

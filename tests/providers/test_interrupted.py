@@ -93,16 +93,16 @@ async def test_the_other_vendors_streams_that_end_too_early_say_where_the_loop_s
     with served() as wire:
         whole, chunks = wire.events, wire.chunks
         async with client_of(wire) as client, Executor(tools.all(), sandbox=opened) as executor:
-            wire.events = lambda response: islice(whole(response), 5)  # type: ignore[method-assign]
+            wire.events = lambda response: islice(whole(response), 5)
             wire.play([code(WRITE)])
             reply = await breaks_off(lambda: openai.run(client, executor, model="m", input="?", stream=True))
-            wire.events = whole  # type: ignore[method-assign]
+            wire.events = whole
             wire.play([says("ok")])
             assert (await reply.go()).text == "ok"
-            wire.chunks = lambda made, usage: islice(chunks(made, usage=usage), 4)  # type: ignore[method-assign]
+            wire.chunks = lambda made, usage: islice(chunks(made, usage=usage), 4)
             wire.play([chat_says(None, chat_calls("run_program", {"program": WRITE}))])
             await breaks_off(lambda: openai.chat.run(client, executor, model="m", messages=HELLO, stream=True))
-            wire.events = lambda response: islice(whole(response), 4)  # type: ignore[method-assign]
+            wire.events = lambda response: islice(whole(response), 4)
             wire.play([code(WRITE)])
             local = openai.local(client, executor)
             events = [event async for event in await local.responses.create(input="?", stream=True, **HOSTED)]
@@ -119,7 +119,7 @@ async def test_clients_that_keep_the_response_to_themselves_are_refused(tools: T
                 with pytest.raises(ConfigurationError, match="give the client, without"):
                     await anthropic.run(given, executor, messages=HELLO, **GIVEN)
             with pytest.raises(ConfigurationError, match="not the class AsyncAnthropic"):
-                await anthropic.run(sdk.AsyncAnthropic, executor, messages=HELLO, **GIVEN)  # type: ignore[arg-type]
+                await anthropic.run(sdk.AsyncAnthropic, executor, messages=HELLO, **GIVEN)
             wire.play([says("hi")], [says("hi")])
             own = client.with_options(timeout=5)
             reply = await openai.run(own, executor, model="m", input="?", timeout=3, extra_body={"user": "u"})
@@ -331,7 +331,7 @@ class Noted:
 async def test_headers_query_and_timeout_of_a_request_go_with_every_request_to_the_model(opened: Sandbox) -> None:
     own: dict[str, Any] = {"extra_headers": {"x-mine": "1"}, "extra_query": {"q": "2"}, "timeout": 33}
     noted = Noted(httpx2.AsyncHTTPTransport())
-    http = httpx2.AsyncClient(transport=noted)  # type: ignore[arg-type]
+    http = httpx2.AsyncClient(transport=noted)
     with served() as wire, messages.serving() as other:
         wire.play([code("return 1")], [says("one")], [chat_says("two")])
         other.play([messages.program("return 1")], [messages.text("one")])

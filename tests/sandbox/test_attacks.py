@@ -123,6 +123,6 @@ def test_with_a_jit_the_same_surface_is_gone(portal: anyio.from_thread.BlockingP
 def test_no_process_is_left_when_the_sandbox_closes(portal: anyio.from_thread.BlockingPortal) -> None:
     with portal.wrap_async_context_manager(Sandbox(limits=SMALL)) as sandbox:
         portal.call(play, sandbox, "return 1")
-        zygote = sandbox._origin.process.pid  # type: ignore[union-attr]  the zygote is no public name
+        zygote = sandbox._origin.process.pid  # the zygote is no public name
         assert Path(f"/proc/{zygote}").exists()
     assert not Path(f"/proc/{zygote}").exists()

@@ -55,7 +55,7 @@ def altered(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 
 def zygote(sandbox: Sandbox) -> int:
-    return sandbox._origin.process.pid  # type: ignore[union-attr]  # pyright: ignore[reportPrivateUsage]
+    return sandbox._origin.process.pid
 
 
 # ---- the realm -------------------------------------------------------------------------------------------------------

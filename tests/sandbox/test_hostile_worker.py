@@ -183,7 +183,7 @@ class Dripping:
 async def test_a_worker_that_drips_without_a_pause_is_ended_at_its_deadline_before_its_frame_is_whole() -> None:
     channel = Dripping()
     with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220  started at once
-        worker = Worker(Born(process.pid, -1, channel), None, LIMITS, LIMITS)  # pyright: ignore[reportArgumentType]
+        worker = Worker(Born(process.pid, -1, channel), None, LIMITS, LIMITS)
         assert await worker._step(b"", 0.05) is None
         assert worker.killed_for == "wall_s"
         assert process.wait(20) == -9
@@ -207,11 +207,11 @@ async def test_a_worker_that_greets_wrongly_serves_nobody(monkeypatch: pytest.Mo
 async def test_a_zygote_that_answers_nothing_any_more_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(origin, "ANSWER_S", 0.2)
     async with hosts(monkeypatch, "goes_on") as (executor, _):
-        first = executor.sandbox._origin  # pyright: ignore[reportPrivateUsage]  nothing public shows it
+        first = executor.sandbox._origin  # nothing public shows it
         assert isinstance(first, origin.Zygote)
-        await executor.sandbox.bury(executor.sandbox._spares.popleft())  # pyright: ignore[reportPrivateUsage]
+        await executor.sandbox.bury(executor.sandbox._spares.popleft())
         first.process.send_signal(19)
         with anyio.fail_after(20):
             result = await executor.run("return 1")
         assert result.status in ("completed", "crashed")
-        assert executor.sandbox._origin is not first  # pyright: ignore[reportPrivateUsage]
+        assert executor.sandbox._origin is not first

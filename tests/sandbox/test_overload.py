@@ -31,7 +31,7 @@ NONE_LEFT = r"^no worker can be made now: Too many open files \(EMFILE\)\. Run t
 
 def forked(sandbox: Sandbox) -> list[int]:
     """Processes that the zygote has not reaped."""
-    zygote = sandbox._origin.process.pid  # type: ignore[union-attr]  # pyright: ignore[reportPrivateUsage]
+    zygote = sandbox._origin.process.pid
     tasks = Path(f"/proc/{zygote}/task").iterdir()
     return [int(pid) for task in tasks for pid in task.joinpath("children").read_text("ascii").split()]
 
@@ -65,7 +65,7 @@ async def test_a_host_without_descriptors_refuses_programs_keeps_its_zygote_and_
 
     async with Sandbox(limits=SMALL, spares=0) as sandbox:
         await play(sandbox, "return 1")
-        zygote = sandbox._origin  # pyright: ignore[reportPrivateUsage]  no public name
+        zygote = sandbox._origin  # no public name
         with monkeypatch.context() as patch:
             patch.setattr(call, exhausted)
             with pytest.raises(Overloaded, match=NONE_LEFT):
@@ -74,4 +74,4 @@ async def test_a_host_without_descriptors_refuses_programs_keeps_its_zygote_and_
         with anyio.fail_after(30):
             while forked(sandbox):
                 await anyio.lowlevel.checkpoint()
-        assert sandbox._origin is zygote  # pyright: ignore[reportPrivateUsage]
+        assert sandbox._origin is zygote

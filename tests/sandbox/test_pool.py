@@ -48,7 +48,7 @@ def statuses(pid: int) -> list[dict[str, str]]:
 async def gone(sandbox: Sandbox) -> None:
     """Until every worker but the spares is collected."""
     with anyio.fail_after(10):
-        while len(sandbox._live) > len(sandbox._spares):  # noqa: ASYNC110  # pyright: ignore[reportPrivateUsage]  no event
+        while len(sandbox._live) > len(sandbox._spares):  # noqa: ASYNC110  # no event
             await anyio.sleep(0.001)
 
 
@@ -83,8 +83,8 @@ async def test_a_spare_and_a_worker_made_when_asked_for_give_the_same_waves() ->
     for spares in (0, 1):
         async with Sandbox(limits=SMALL, spares=spares) as sandbox:
             if not spares:
-                await sandbox.bury(sandbox._spares.popleft())  # pyright: ignore[reportPrivateUsage]  left by entering
-            assert len(sandbox._spares) == spares  # pyright: ignore[reportPrivateUsage]
+                await sandbox.bury(sandbox._spares.popleft())  # left by entering
+            assert len(sandbox._spares) == spares
             out = await play(sandbox, program)
             assert out.end is not None
             found.append(out.waves)
@@ -147,7 +147,7 @@ async def test_a_sandbox_that_is_not_open_says_so() -> None:
 @pytest.mark.parametrize("wrong", [{"spares": -1}, {"recycle_after": 0}, {"max_workers": 0}, {"max_waiting": 0}])
 def test_impossible_numbers_stop_at_construction(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"^spares must be 0 or more, recycle_after, max_workers and max_waiting 1 or"):
-        Sandbox(**wrong)  # pyright: ignore[reportArgumentType]  the names are the parameters'
+        Sandbox(**wrong)
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ async def test_without_the_filter_nobody_knows_who_ended_a_worker(sandbox: Sandb
 
 async def test_what_we_end_is_not_ended_from_outside(sandbox: Sandbox) -> None:
     async with sandbox.worker() as worker:
-        worker._lost = True  # pyright: ignore[reportPrivateUsage]  a worker that closes its channel and lives on
+        worker._lost = True  # a worker that closes its channel and lives on
         assert await sandbox.bury(worker) == Death("crashed", None, "ended by SIGKILL", outside=False)
 
 
@@ -269,7 +269,7 @@ async def test_a_worker_that_is_stopped_ends_at_its_deadline(sandbox: Sandbox) -
 
 async def test_a_zygote_that_is_killed_takes_its_programs_along_and_no_other(sandbox: Sandbox) -> None:
     def kill_zygote(worker: Worker) -> None:
-        worker.origin.process.kill()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  a zygote
+        worker.origin.process.kill()  # a zygote
 
     death = await ended_by(sandbox, kill_zygote, "for (;;);")
     assert death == Death("crashed", None, "ended by SIGKILL", outside=True)
@@ -277,8 +277,8 @@ async def test_a_zygote_that_is_killed_takes_its_programs_along_and_no_other(san
 
 
 async def test_a_program_never_starts_on_a_spare_that_died_with_its_zygote(sandbox: Sandbox) -> None:
-    [spare] = sandbox._spares  # pyright: ignore[reportPrivateUsage]  nothing public shows them
-    spare.origin.process.kill()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  a zygote
+    [spare] = sandbox._spares  # nothing public shows them
+    spare.origin.process.kill()  # a zygote
     with anyio.fail_after(10):
         while spare.idle():  # noqa: ASYNC110  another process's doing
             await anyio.sleep(0.001)

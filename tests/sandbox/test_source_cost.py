@@ -80,7 +80,7 @@ def test_without_its_bound_a_grammar_reads_such_a_text_again_for_each_slash() ->
         given += len(data[offset : offset + 512])
         return data[offset : offset + 512]
 
-    parser: Parser = syntax._JAVASCRIPT  # pyright: ignore[reportPrivateUsage]
+    parser: Parser = syntax._JAVASCRIPT
     try:
         parser.parse(piece, encoding="utf8", progress_callback=lambda _offset, failed: failed)
     except ValueError:
@@ -92,7 +92,7 @@ def test_without_its_bound_a_grammar_reads_such_a_text_again_for_each_slash() ->
 def test_looking_for_what_is_unclosed_reads_no_line_again_for_each_slash(
     piece: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting = Counting(refusals._REGEX)  # pyright: ignore[reportPrivateUsage]
+    counting = Counting(refusals._REGEX)
     monkeypatch.setattr(refusals, "_REGEX", counting)
     refusals.unclosed(text_of(piece) + "]")
     assert counting.seen <= 2 * BYTES

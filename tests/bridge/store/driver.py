@@ -104,7 +104,7 @@ def open_as_nobody(url: str) -> None:
 
 def renewed(lease: dict[str, object]) -> Lease:
     """The lease that another process has said that it holds."""
-    return Lease(**lease)  # pyright: ignore[reportArgumentType] - it was one
+    return Lease(**lease)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from bridge.store import Store
 
 def grant(tool: str = "pay", identity: str | None = "id", definition: str = "d1", **other: object) -> Grant:
     settings = {"tool": tool, "server_identity": identity, "definition_digest": definition} | other
-    return Grant(**settings)  # pyright: ignore[reportArgumentType] - the tests know the fields
+    return Grant(**settings)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_end_of_a_run_ends_what_was_granted_within_it(store: Store) -> None:
 @pytest.mark.parametrize("field", ["tool", "identity", "definition", "run_id", "call_id", "arguments_digest"])
 def test_a_grant_with_text_that_cannot_be_kept_is_refused(store: Store, field: str) -> None:
     with pytest.raises(StateError, match=r" of the grant holds NUL or half of a surrogate pair, "):
-        store.grants.add(grant(**{field: "a\0"}), now=100)  # pyright: ignore[reportArgumentType]
+        store.grants.add(grant(**{field: "a\0"}), now=100)
     assert store.grants.valid(now=0) == {}
 
 
