@@ -79,8 +79,9 @@ def report(siege: Siege, settings: Configuration) -> dict[str, Any]:
 
     Returns:
         `outcome` (held, fallen, incomplete), `system`, `walls` (a row each: name, stands, required, reason, meaning),
-        `threats` (a row each: threat, wall, holds, attacks, held), `fallen` (a row each: threat, attack, seen),
-        `opened` (what the configuration gives away, a line each), `left_out`, `seconds`.
+        `threats` (a row each: threat, wall, holds, attacks, held, and `left_out`: what was not tried of it on this
+        machine, a row each: attacks, why, absent), `fallen` (a row each: threat, attack, seen), `opened` (what the
+        configuration gives away, a line each), `left_out` (a line each; without what is absent), `seconds`.
     """
     from sandbox import ENGINE_VERSION, WALLS, required_walls
 
@@ -99,18 +100,24 @@ def report(siege: Siege, settings: Configuration) -> dict[str, Any]:
     for prefix, wall in _GROUPS:
         for threat, holds in siege.words.items():
             of_it = [attempt for attempt in siege.attempts if attempt.threat == threat]
-            if threat.split(".")[0] == prefix and of_it:
-                held = sum(attempt.held for attempt in of_it)
-                threats.append({"threat": threat, "wall": wall, "holds": holds, "attacks": len(of_it), "held": held})
+            left_out = [each for each in siege.left_out if each.threat == threat]
+            if threat.split(".")[0] == prefix and (of_it or left_out):
+                row: dict[str, Any] = {"threat": threat, "wall": wall, "holds": holds, "attacks": len(of_it)}
+                row["held"] = sum(attempt.held for attempt in of_it)
+                row["left_out"] = [
+                    {"attacks": each.attacks, "why": each.why, "absent": each.absent} for each in left_out
+                ]
+                threats.append(row)
     fallen = [{"threat": each.threat, "attack": each.name, "seen": each.seen} for each in siege.fallen]
+    missed = [each for each in siege.left_out if not each.absent]
     return {
-        "outcome": "fallen" if fallen else "incomplete" if siege.left_out else "held",
+        "outcome": "fallen" if fallen else "incomplete" if missed else "held",
         "system": f"{platform.platform()}, Python {platform.python_version()}, V8 {ENGINE_VERSION}, {_user()}",
         "walls": walls,
         "threats": threats,
         "fallen": fallen,
         "opened": opened(settings),
-        "left_out": siege.left_out,
+        "left_out": [f"{each.threat}, {_attacks(each.attacks)}: {each.why}" for each in missed],
         "seconds": round(siege.seconds, 1),
     }
 
@@ -145,12 +152,8 @@ def show(made: Mapping[str, Any]) -> None:
     _table(("wall", "", "what it says"), rows, [_colour(row) for row in made["walls"]])
     missing = [(f"  {row['name']}: {row['reason']}", "") for row in made["walls"] if not row["stands"]]
     screen.show([*missing, ("", ""), ("attacks:", "")])
-    held = [row["held"] == row["attacks"] for row in made["threats"]]
-    rows = [
-        (row["wall"], f"{row['held']} of {row['attacks']}", "held" if whole else "FELL", row["holds"])
-        for row, whole in zip(made["threats"], held, strict=True)
-    ]
-    _table(("wall", "held", "", "what holds"), rows, ["green" if whole else "red" for whole in held])
+    rows, colours = zip(*map(_attacked, made["threats"]), strict=True) if made["threats"] else ((), ())
+    _table(("wall", "held", "", "what holds"), list(rows), list(colours))
     lines = [(f"FELL: {row['attack']} ({row['threat']}): {row['seen']}", "red") for row in made["fallen"][:SHOWN]]
     if len(made["fallen"]) > SHOWN:
         lines.append((f"and {len(made['fallen']) - SHOWN} more: --json has them all", "red"))
@@ -164,6 +167,20 @@ def show(made: Mapping[str, Any]) -> None:
     }
     text, style = verdict[made["outcome"]]
     screen.show([("", ""), *lines, (f"{text}, in {made['seconds']:g} s", style)])
+
+
+def _attacked(row: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """A threat's line in the report, with what was left out of it, and its colour."""
+    said, colour = ("held", "green") if row["held"] == row["attacks"] else ("FELL", "red")
+    if not row["attacks"]:
+        said, colour = "not run", "yellow"
+    left_out = "; ".join(f"{_attacks(each['attacks'])} left out: {each['why']}" for each in row["left_out"])
+    words = f"{row['holds']} ({left_out})" if left_out else row["holds"]
+    return (row["wall"], f"{row['held']} of {row['attacks']}", said, words), colour
+
+
+def _attacks(number: int) -> str:
+    return f"{number:,} attack{'' if number == 1 else 's'}" if number else "all attacks"
 
 
 def _table(titles: tuple[str, ...], rows: list[tuple[str, ...]], styles: list[str]) -> None:

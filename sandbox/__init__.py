@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sandbox.attacks.siege import Attempt, Siege, attack
+    from sandbox.attacks.siege import Attempt, LeftOut, Siege, attack
     from sandbox.engine import VERSION as ENGINE_VERSION
     from sandbox.errors import (
         EngineUnavailable,
@@ -59,6 +59,7 @@ _HOME = {  # module -> the public names that it holds
 }
 _OTHERWISE = {  # public name -> module and the name that it has there
     "Attempt": ("attacks.siege", "Attempt"),
+    "LeftOut": ("attacks.siege", "LeftOut"),
     "Siege": ("attacks.siege", "Siege"),
     "attack": ("attacks.siege", "attack"),
     "ENGINE_VERSION": ("engine", "VERSION"),
@@ -78,6 +79,7 @@ __all__ = [
     "FailureCode",
     "Fired",
     "Image",
+    "LeftOut",
     "LimitName",
     "Limits",
     "LocalProtocolError",

@@ -39,7 +39,16 @@ Attempt = tuple[str, str, tuple[int | bytes, ...]]  # what, the call's name, its
 
 
 def attempts(parent: int, channel: int) -> dict[str, list[Attempt]]:
-    """Group -> attempts. All but those of `allowed` must be refused."""
+    """Group -> attempts that this machine has a call for. All but those of `allowed` must be refused."""
+    return {group: [row for row in rows if row[1] in CALLS] for group, rows in _every(parent, channel).items()}
+
+
+def absent() -> dict[str, list[str]]:
+    """Group -> attempts that are none here: this machine's architecture has no such call."""
+    return {group: [row[0] for row in rows if row[1] not in CALLS] for group, rows in _every(0, 0).items()}
+
+
+def _every(parent: int, channel: int) -> dict[str, list[Attempt]]:
     both = [("read", channel), ("write", channel)]
     # uprobe and uretprobe are missing: the kernel lets them past every filter, for its own trampolines, and ends or
     # refuses whoever makes them from anywhere else.
@@ -149,10 +158,7 @@ def attempts(parent: int, channel: int) -> dict[str, list[Attempt]]:
         ("name the thread", "prctl", (15, B, 0, 0, 0)),
         ("own CPU clock", "clock_gettime", (2, B)),
     ]
-    return {
-        group: [(what, call, arguments) for what, call, arguments in rows if call in CALLS]
-        for group, rows in table.items()
-    }
+    return table
 
 
 FAMILIES = ((1, 1), (2, 1), (2, 2), (10, 1), (16, 3), (17, 3), (38, 5), (40, 1))  # unix, inet, netlink, packet, ...

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +63,22 @@ class Attempt:
     seen: str = ""
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Attacks of one threat that were not made.
+
+    Attributes:
+        attacks: How many; 0 where nobody could count them.
+        why: An operator's words.
+        absent: Whether there is nothing to attack here: they are not missed.
+    """
+
+    threat: str
+    attacks: int
+    why: str
+    absent: bool = False
+
+
 @dataclass
 class Siege:
     """What all attacks found.
@@ -70,14 +87,14 @@ class Siege:
         walls: Wall -> why it does not stand here; an empty text where it does.
         words: Threat -> what holds when all its attacks were held.
         attempts: In order of the corpus, native code last.
-        left_out: What could not be run, and why, a line each.
+        left_out: What was not run on this machine, and why, by threat.
         seconds: How long it took.
     """
 
     walls: dict[str, str] = field(default_factory=dict[str, str])
     words: dict[str, str] = field(default_factory=dict[str, str])
     attempts: list[Attempt] = field(default_factory=list[Attempt])
-    left_out: list[str] = field(default_factory=list[str])
+    left_out: list[LeftOut] = field(default_factory=list[LeftOut])
     seconds: float = 0.0
 
     @property
@@ -134,13 +151,12 @@ async def attack(
     if endless := [case for case in programs if case.endless]:
         await run(endless, SHORT)  # last: it is what takes time
     siege.attempts = [attempt for case in programs for attempt in found.get(case.id, ())]
-    if missing := len(programs) - len(found):
-        siege.left_out.append(f"{missing} of {len(programs)} programs: {deadline_s:g} s were over")
+    missing = Counter(case.threat for case in programs if case.id not in found)
+    siege.left_out = [LeftOut(threat, count, f"{deadline_s:g} s were over") for threat, count in missing.items()]
     if any(threat.startswith("jail.") for threat in wanted):
         native, why = await to_thread.run_sync(lambda: _native(options, given), abandon_on_cancel=True)
         siege.attempts += [attempt for attempt in native if attempt.threat in wanted]
-        if why:
-            siege.left_out.append(f"native code: {why}")
+        siege.left_out += [each for each in _native_left_out(why) if each.threat in wanted]
     siege.seconds = time.monotonic() - began
     return siege
 
@@ -161,6 +177,20 @@ async def meet(sandbox: Sandbox, case: Case) -> list[Attempt]:
         seen = f"after it, a program found {after.end or after.death}"
         found.append(Attempt("engine.persistence", case.id, held=False, seen=seen))
     return found
+
+
+def _native_left_out(why: str) -> list[LeftOut]:
+    """What native code did not try: all of it, for a reason, or what this machine has no system call for."""
+    if why:
+        return [LeftOut(threat, 0, why) for threat, _ in (*NATIVE.values(), ENDED)]
+    from sandbox.attacks.native import absent  # it asks the C library for what only Linux has
+
+    arch = seccomp.here()
+    return [
+        LeftOut(NATIVE[group][0], len(names), f"{arch.name} has no {', '.join(names)}", absent=True)
+        for group, names in absent().items()
+        if names and group in NATIVE and arch is not None
+    ]
 
 
 def _native(options: Mapping[str, Any], limits: Limits) -> tuple[list[Attempt], str]:

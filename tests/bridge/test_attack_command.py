@@ -13,7 +13,7 @@ import pytest
 from bridge import Policy, allow, ask, mcp
 from bridge.attacking import opened, report, show
 from bridge.config import Configuration
-from sandbox import WALLS, Attempt, Siege
+from sandbox import WALLS, Attempt, LeftOut, Siege
 
 STANDS = dict.fromkeys(WALLS, "")
 WORDS = {"realm.tools": "the tools cannot be replaced", "jail.files": "native code opens no file"}
@@ -84,8 +84,41 @@ def test_one_attack_that_was_not_held_makes_the_outcome_fallen_and_is_shown(caps
 
 def test_one_attack_that_fell_counts_more_than_those_that_could_not_be_run() -> None:
     fell = Attempt("jail.files", "open", held=False, seen="it was done")
-    assert made(fell, left_out=["native code: x"])["outcome"] == "fallen"
-    assert made(left_out=["native code: x"])["outcome"] == "incomplete"
+    left_out = [LeftOut("jail.files", 0, "its process could not run")]
+    assert made(fell, left_out=left_out)["outcome"] == "fallen"
+    assert made(left_out=left_out)["outcome"] == "incomplete"
+
+
+def test_each_row_says_what_was_left_out_of_it_on_this_machine_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    left_out = [
+        LeftOut("realm.tools", 3, "110 s were over"),
+        LeftOut("jail.files", 0, "there are no walls on moon to try it against"),
+    ]
+    found = made(Attempt("realm.tools", "a", held=True), left_out=left_out)
+    assert [row["left_out"] for row in found["threats"]] == [
+        [{"attacks": 3, "why": "110 s were over", "absent": False}],
+        [{"attacks": 0, "why": "there are no walls on moon to try it against", "absent": False}],
+    ]
+    show(found)
+    lines = capsys.readouterr().out.split("\n")
+    assert [
+        line.split("  ")[-1].strip() for line in lines if line.startswith(("  what a program sees", "  native code"))
+    ] == [
+        "the tools cannot be replaced (3 attacks left out: 110 s were over)",
+        "native code opens no file (all attacks left out: there are no walls on moon to try it against)",
+    ]
+    assert lines[-4:-1] == [
+        "not run: realm.tools, 3 attacks: 110 s were over",
+        "not run: jail.files, all attacks: there are no walls on moon to try it against",
+        "NOT all attacks could be run; the 1 that were, were held, in 0 s",
+    ]
+
+
+def test_what_this_machine_does_not_have_is_said_and_is_not_missed() -> None:
+    absent = LeftOut("jail.files", 2, "aarch64 has no open, stat", absent=True)
+    found = made(Attempt("jail.files", "openat", held=True), left_out=[absent])
+    assert (found["outcome"], found["left_out"]) == ("held", [])
+    assert found["threats"][0]["left_out"] == [{"attacks": 2, "why": "aarch64 has no open, stat", "absent": True}]
 
 
 def test_a_wall_that_does_not_stand_is_shown_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

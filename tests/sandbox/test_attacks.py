@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import anyio.from_thread
 import pytest
 
-from sandbox import Sandbox, Siege, attack
+from sandbox import Sandbox, Siege, attack, seccomp
+from sandbox.attacks import native as natively
 from sandbox.attacks.corpus import HELD, Case, load
-from sandbox.attacks.siege import ENDED, NATIVE, judged, meet
+from sandbox.attacks.siege import ENDED, NATIVE, _native, _native_left_out, judged, meet
 from tests.sandbox.conftest import SMALL, play
 
 ATTACKS = load()
@@ -41,7 +43,7 @@ def test_native_code_in_a_worker_like_the_users_own_is_held_by_every_wall(siege:
     assert [attempt for attempt in native if not attempt.held] == []
     assert {attempt.threat for attempt in native} == {threat for threat, _ in NATIVE.values()} | {ENDED[0]}
     assert len(native) > 300
-    assert siege.left_out == []
+    assert [each for each in siege.left_out if not each.absent] == []
 
 
 def test_what_native_code_gets_done_or_beyond_the_walls_counts_as_fallen() -> None:
@@ -62,7 +64,31 @@ def test_what_native_code_gets_done_or_beyond_the_walls_counts_as_fallen() -> No
 
 def test_a_siege_without_time_says_what_it_left_out(portal: anyio.from_thread.BlockingPortal) -> None:
     made = portal.call(functools.partial(attack, deadline_s=0))
-    assert made.left_out[:1] == [f"{len(ATTACKS)} of {len(ATTACKS)} programs: 0 s were over"]
+    late = [each for each in made.left_out if not each.threat.startswith("jail.")]
+    assert {each.threat for each in late} == {case.threat for case in ATTACKS}
+    assert sum(each.attacks for each in late) == len(ATTACKS)
+    assert {(each.why, each.absent) for each in late} == {("0 s were over", False)}
+
+
+def test_what_this_machine_has_no_system_call_for_is_said_by_threat_and_as_absent(
+    portal: anyio.from_thread.BlockingPortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(natively.CALLS, "creat")
+    made = portal.call(functools.partial(attack, only=["jail.files"], deadline_s=60))
+    (said,) = [each for each in made.left_out if "creat" in each.why.split(", ")[0]]
+    assert (said.threat, said.absent, said.why.split(" ")[1:3]) == ("jail.files", True, ["has", "no"])
+
+
+def test_native_code_that_cannot_be_run_is_said_for_each_of_its_threats(
+    portal: anyio.from_thread.BlockingPortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seccomp, "here", lambda: None)
+    found, why = _native({}, SMALL)
+    assert found == []
+    assert {(each.threat, each.attacks, each.why) for each in _native_left_out(why)} == {
+        (threat, 0, f"there are no walls on {sys.platform} to try it against")
+        for threat, _ in (*NATIVE.values(), ENDED)
+    }
 
 
 def test_a_part_of_the_siege_is_named_by_its_threat(portal: anyio.from_thread.BlockingPortal) -> None:
