@@ -301,6 +301,10 @@ asyncio.run(host())
 """
 
 
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(") ")[2][0]
+
+
 @linux
 async def test_a_zygote_that_is_stopped_still_dies_with_its_host() -> None:
     host = subprocess.Popen(  # noqa: ASYNC220  its first line is waited for in place
@@ -311,6 +315,9 @@ async def test_a_zygote_that_is_stopped_still_dies_with_its_host() -> None:
         pid = int(host.stdout.readline())
         handle = os.pidfd_open(pid)
         os.kill(pid, signal.SIGSTOP)  # it cannot see that its channel closes
+        with anyio.fail_after(30):
+            while _state(pid) != "T":  # what runs on another core stops a moment later
+                await anyio.lowlevel.checkpoint()
         host.kill()
         with anyio.fail_after(30):
             await anyio.wait_readable(handle)
