@@ -263,8 +263,7 @@ def remarks(catalog: Catalog, configuration: Configuration) -> list[str]:
     if any(server.error for server in configuration.servers):
         return said  # what matches no tool may match one of theirs
     names = [name for entry in catalog.entries for name in (entry.name, entry.expression)]
-    idle = configuration.policy.unmatched(names)
-    return said + [f'a rule names "{pattern}", which matches no tool' for pattern in idle]
+    return said + configuration.policy.idle(names)
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------

@@ -140,8 +140,9 @@ class Offer:
                 found.append(f"server {server.name} is down: {server.error}")
             found += [f"server {server.name}: {warning}" for warning in server.warnings]
             found += self._left_out.get(server.name, [])
-        unmatched = self.policy.unmatched(entry.name for entry in catalog.entries)
-        return found + [f"a rule matches no tool: {pattern}" for pattern in unmatched]
+        if any(server.error for server in self.servers):
+            return found  # what matches no tool may match one of theirs
+        return found + self.policy.idle([entry.name for entry in catalog.entries])
 
 
 def down(servers: Iterable[Server]) -> dict[str, str]:

@@ -14,9 +14,10 @@ rule match, and where they are missing a tool writes and destroys.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Literal, cast, get_args
 
@@ -148,6 +149,8 @@ class Policy:
     def __init__(
         self, rules: Iterable[Rule] = (), *, default_functions: Kind = "allow", default_servers: Kind = "ask"
     ) -> None:
+        if isinstance(rules, Rule):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a type checker
+            raise ConfigurationError("a policy is made of a list of rules, not of one: write Policy([rule])")
         object.__setattr__(self, "rules", tuple(rules))
         object.__setattr__(self, "default_functions", default_functions)
         object.__setattr__(self, "default_servers", default_servers)
@@ -181,6 +184,15 @@ class Policy:
                 idle.append(rule.pattern)
             idle.extend(pattern for pattern in rule.names_left_out if not known(pattern, rule.server))
         return idle
+
+    def idle(self, names: Collection[str]) -> list[str]:
+        """The same for an operator: a line for each pattern, with the nearest name."""
+        said: list[str] = []
+        for pattern in self.unmatched(names):
+            near = difflib.get_close_matches(pattern, [name.replace("/", ".", 1) for name in names], 1)
+            hint = f"; the nearest is {near[0]}" if near else ""
+            said.append(f'a rule names "{pattern}", which matches no tool{hint}')
+        return said
 
     def explain(
         self,

@@ -231,7 +231,7 @@ def test_tools_shows_what_the_model_would_read_and_rules_that_match_nothing(fold
         "```\n"
     )
     warning, *_ = done.stderr.split("\n")
-    assert warning == 'warning: a rule names "refnud", which matches no tool'
+    assert warning == 'warning: a rule names "refnud", which matches no tool; the nearest is refund'
 
 
 def test_tools_as_json_has_the_same_and_every_schema(folder: Path):

@@ -229,6 +229,12 @@ def test_an_impossible_setting_stops_at_construction(make: Any) -> None:
         make()
 
 
+def test_one_rule_in_place_of_a_list_is_told_how_to_be_written() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Policy(ask("refund"))
+    assert str(refused.value) == "a policy is made of a list of rules, not of one: write Policy([rule])"
+
+
 # ---- hints
 
 

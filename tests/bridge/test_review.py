@@ -185,7 +185,7 @@ def test_two_servers_of_one_name_stop_construction() -> None:
 
 def test_a_rule_that_matches_no_tool_is_warned_about() -> None:
     executor = Executor(Till().tools, policy=Policy([deny("payy")]))
-    assert executor.warnings == ["a rule matches no tool: payy"]
+    assert executor.warnings == ['a rule names "payy", which matches no tool; the nearest is pay']
 
 
 async def test_a_call_that_nobody_approved_was_not_started() -> None:
