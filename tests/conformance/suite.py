@@ -17,12 +17,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.conformance.names import SERVER, translated
 
@@ -169,23 +170,28 @@ def _complete(found: dict[str, str], scenarios: Iterable[str], said: str) -> dic
 def process(command: Sequence[str], announced: str, **environment: str) -> Iterator[str]:
     """Start a server; gives the address that stands after `announced` on its standard error."""
     merged = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment}
-    with tempfile.TemporaryFile("w+") as log:
-        started = subprocess.Popen(command, cwd=ROOT, env=merged, stdout=subprocess.DEVNULL, stderr=log, text=True)
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=merged, **pipes) as started:
+        late = threading.Timer(60, started.kill)  # what is not up by then ends, and so does what it says
+        late.start()
         try:
-            yield _announced(started, log.fileno(), announced)
+            address = _announced(started, announced)
+            late.cancel()
+            threading.Thread(target=started.stderr.read, daemon=True).start()  # a full pipe would hold it up
+            yield address
         finally:
+            late.cancel()
             started.terminate()
             started.wait(20)
 
 
-def _announced(started: subprocess.Popen[str], log: int, announced: str) -> str:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and started.poll() is None:
-        said = os.pread(log, 1 << 20, 0).decode()
-        if found := re.search(rf"{re.escape(announced)} (http://[\d.:]+)[^\d.:]", said):
+def _announced(started: subprocess.Popen[str], announced: str) -> str:
+    said: list[str] = []
+    for line in started.stderr or ():
+        said.append(line)
+        if found := re.search(rf"{re.escape(announced)} (http://[\d.:]+)[^\d.:]", line):
             return f"{found[1]}/mcp"
-        time.sleep(0.05)
-    raise RuntimeError(f"{started.args} did not start:\n{os.pread(log, 1 << 20, 0).decode()[-4_000:]}")
+    raise RuntimeError(f"{started.args} did not start:\n{''.join(said)[-4_000:]}")
 
 
 @contextmanager
