@@ -41,6 +41,7 @@ class Elicitation:
             person has been there: the server may be asked again at once.
         run_id, call_id, tool: The call during which it asks, and its tool's full name. None where the protocol does not
             say which call that is, and several are in flight (2025-11-25); the run is known where all are of one.
+        request: In words, what else it asks during: `the prompt greet`. None where that is a call.
         caller_context: The object that was given to `Executor.run(..., context=)`, where the run is known.
     """
 
@@ -52,6 +53,7 @@ class Elicitation:
     run_id: str | None = None
     call_id: str | None = None
     tool: str | None = None
+    request: str | None = None
     caller_context: Any = field(default=None, repr=False)
 
     def mismatch(self, content: Any) -> str | None:
@@ -72,7 +74,8 @@ class Elicitation:
 
     def lines(self) -> list[str]:
         """What a person is to read: who asks, during what, and the server's own words, escaped."""
-        during = f" during {escape(self.tool)}" if self.tool is not None else ""
+        what = self.tool or self.request
+        during = f" during {escape(what)}" if what is not None else ""
         said = [f"  {escape(line)}" for line in self.message.split("\n")]
         page = [f"  page: {escape(self.url)}"] if self.url is not None else []
         return [f"server {escape(self.server)} asks{during}:", *said, *page]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WORDS: Final = 200  # characters of what a server says
 NAME: Final = 100  # characters of a tool's name
-PAUSE_S: Final = 0.1  # after a report of a server's words: a talkative one must not flood the host
+PAUSE_S: Final = 0.02  # after a report of a server's words: a talkative one must not flood the host
 
 
 class Told:

@@ -7,6 +7,7 @@ cannot be put to a person is declined, and the program's error says so.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 
 from bridge.dialect import is_list, is_object
 from bridge.elicitation import Elicitation, ElicitationAnswer
-from bridge.gateway.asking import QUESTION_CHARACTERS
+from bridge.gateway.asking import QUESTION_CHARACTERS, modern
 from bridge.gateway.progress import Told
 from bridge.mcp.server import CallProgress
 from bridge.mcp.text import well_formed
@@ -52,9 +53,10 @@ class Waiting:
 
 
 class Asked:
-    """What servers ask and say during one run. It is the run's context, so that both find its host.
+    """What servers ask and say during one run, or another request. It is its context, so that both find its host.
 
     Attributes:
+        id: Names it, and cannot be guessed.
         open: What waits for an answer, by its name towards the host, in the order of arrival.
         changed: Called when there is one more, or one less.
         unasked: What could be put to nobody, and why; a line each.
@@ -62,6 +64,7 @@ class Asked:
     """
 
     def __init__(self) -> None:
+        self.id = secrets.token_hex(16)
         self.open: dict[str, Waiting] = {}
         self.changed: Callable[[], None] = lambda: None
         self.unasked: list[str] = []
@@ -91,7 +94,8 @@ class Asked:
     def refuse(self, name: str, why: str) -> None:
         """Decline one that nobody can be asked."""
         question = self.open[name].question
-        during = f" during {question.tool}" if question.tool else ""
+        what = question.tool or question.request
+        during = f" during {what}" if what else ""
         text = f"server {question.server} asked a person something{during}, and it was declined: {why}"
         if text not in self.unasked:
             self.unasked.append(text)
@@ -139,6 +143,23 @@ def unaskable(ctx: ServerRequestContext[Any, Any], question: Elicitation, *, bac
     return ""
 
 
+async def ask(ctx: ServerRequestContext[Any, Any], asked: Asked, state: str) -> types.InputRequiredResult | None:
+    """Ask all that is open; None where it was asked in the middle of the request, or of nobody.
+
+    Args:
+        state: Names what waits, for the request that brings the answers (2026-07-28).
+    """
+    later = modern(ctx)
+    for name, waiting in list(asked.open.items()):
+        if name not in asked.open:
+            continue  # taken back while another was asked
+        if why := unaskable(ctx, waiting.question, back_channel=later or ctx.session.can_send_request):
+            asked.refuse(name, why)
+        elif not later:
+            await ask_now(ctx, asked, name)
+    return ask_next(state, asked) if asked.open and later else None
+
+
 async def ask_now(ctx: ServerRequestContext[Any, Any], asked: Asked, name: str) -> None:
     """Ask one in the middle of the request (2025-11-25), until it is answered or taken back."""
     waiting = asked.open[name]
@@ -153,7 +174,7 @@ async def ask_now(ctx: ServerRequestContext[Any, Any], asked: Asked, name: str) 
         try:
             if question.url is not None:
                 answer = await ctx.session.elicit_url(
-                    _message(question), question.url, f"{question.run_id}-{name}", related_request_id=ctx.request_id
+                    _message(question), question.url, f"{asked.id}-{name}", related_request_id=ctx.request_id
                 )
             else:
                 answer = await ctx.session.elicit_form(
@@ -166,7 +187,7 @@ async def ask_now(ctx: ServerRequestContext[Any, Any], asked: Asked, name: str) 
         tasks.cancel_scope.cancel()
 
 
-def ask_next(run_id: str, asked: Asked) -> types.InputRequiredResult:
+def ask_next(state: str, asked: Asked) -> types.InputRequiredResult:
     """Ask all with the result of the request (2026-07-28)."""
     requests: dict[str, Any] = {}
     for name, waiting in asked.open.items():
@@ -178,7 +199,7 @@ def ask_next(run_id: str, asked: Asked) -> types.InputRequiredResult:
             else types.ElicitRequestURLParams(message=_message(question), url=question.url)
         )
         requests[name] = types.ElicitRequest(params=params)
-    return types.InputRequiredResult(request_state=json.dumps({"run": run_id}), input_requests=requests)
+    return types.InputRequiredResult(request_state=json.dumps({"run": state}), input_requests=requests)
 
 
 def _answer(given: Any) -> ElicitationAnswer:

@@ -191,15 +191,9 @@ class Runs:
 
     async def _question(self, ctx: ServerRequestContext[Any, Any], held: _Held) -> Answer | None:
         """Ask what servers want to know, then what policy asks about; None where the run may go on by the answers."""
-        run, asked, modern = held.run, held.asked, asking.modern(ctx)
-        for name, waiting in list(asked.open.items()):
-            back_channel = modern or ctx.session.can_send_request
-            if why := questions.unaskable(ctx, waiting.question, back_channel=back_channel):
-                asked.refuse(name, why)
-            elif not modern:
-                await questions.ask_now(ctx, asked, name)
-        if asked.open and modern:
-            return questions.ask_next(run.id, asked)
+        run, modern = held.run, asking.modern(ctx)
+        if (asked := await questions.ask(ctx, held.asked, run.id)) is not None:
+            return asked
         if run.status != "paused":
             return None
         if not asking.can_ask(ctx) or not run.approvals:

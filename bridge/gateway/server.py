@@ -30,6 +30,7 @@ from bridge.declarations import BUDGET
 from bridge.errors import StateError, ToolError
 from bridge.gateway import asking, offer, questions
 from bridge.gateway.clients import Listening
+from bridge.gateway.fetching import Fetching
 from bridge.gateway.following import Following
 from bridge.gateway.runs import SESSION_HEADER, Runs
 from bridge.gateway.upstream import NOT_FOUND, Upstreams
@@ -101,6 +102,7 @@ class Gateway:
         self._failed: str | None = None
         self._bus = InMemorySubscriptionBus()
         self._following = Following(self._bus)
+        self._fetching = Fetching()
         self._told: dict[str, ServerSession] = {}
         self._checkers = {name: Checker(schema, name) for name, schema in offer.SCHEMAS.items()}
         self.server: Server[Any] = _Server(
@@ -146,34 +148,37 @@ class Gateway:
 
     async def watch(self) -> None:
         """Publish changes of lists and of resources, until cancelled. Runs beside the transport."""
-        await self._opened.wait()
-        if self._executor is None:
-            return
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._following.tasks = self._fetching.tasks = tasks
+                await self._opened.wait()
+                if self._executor is not None:
+                    await self._watch(self._executor)
+        finally:
+            self._following.tasks = self._fetching.tasks = None
+
+    async def _watch(self, executor: Executor) -> None:
         lists: set[ServerEvent] = set()
 
         def changed(what: ServerEvent | CallProgress) -> None:
             if isinstance(what, (PromptsListChanged, ResourcesListChanged)):
                 lists.add(what)
 
-        for server in self._executor.servers:
+        for server in executor.servers:
             server.listeners.add(changed)
         try:
-            async with anyio.create_task_group() as self._following.tasks:
-                await self._watch(self._executor, lists)
+            while True:
+                await anyio.sleep(WATCH_S)
+                catalog = executor.catalog
+                if catalog.digest != self._session.catalog.digest:
+                    for line in self._session.update(catalog):
+                        log.info("%s", line)
+                    lists.add(ToolsListChanged())
+                while lists:
+                    await self._publish(lists.pop())
         finally:
-            for server in self._executor.servers:
+            for server in executor.servers:
                 server.listeners.discard(changed)
-
-    async def _watch(self, executor: Executor, lists: set[ServerEvent]) -> None:
-        while True:
-            await anyio.sleep(WATCH_S)
-            catalog = executor.catalog
-            if catalog.digest != self._session.catalog.digest:
-                for line in self._session.update(catalog):
-                    log.info("%s", line)
-                lists.add(ToolsListChanged())
-            while lists:
-                await self._publish(lists.pop())
 
     async def _publish(self, changed: ServerEvent) -> None:
         """Tell hosts of both revisions."""
@@ -250,28 +255,34 @@ class Gateway:
         self._remember(ctx)
         return types.ListPromptsResult(prompts=await self._upstreams.prompts())
 
-    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def _get_prompt(
+        self, ctx: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult | types.InputRequiredResult:
         await self._ready()
-        return await self._upstreams.prompt(params.name, params.arguments)
+        return await self._fetching.fetch(
+            ctx, params, lambda asked: self._upstreams.prompt(params.name, params.arguments, asked)
+        )
 
     async def _complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         await self._ready()
         return await self._upstreams.complete(params)
 
-    async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        executor = await self._ready()
+    async def _read_resource(
+        self, ctx: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult | types.InputRequiredResult:
+        executor, uri = await self._ready(), str(params.uri)
         try:
-            return await self._read(executor, str(params.uri))
+            if uri.startswith(offer.RESULTS):
+                return self._result(executor, uri)
+            return await self._fetching.fetch(ctx, params, lambda asked: self._upstreams.read(uri, asked))
         except MCPError as error:
             if error.code not in (NOT_FOUND, types.INVALID_PARAMS):
                 raise
             # One thing with two codes: the server behind may speak another revision than the host.
             code = types.INVALID_PARAMS if asking.modern(ctx) else NOT_FOUND
-            raise MCPError(code, error.message, {"uri": str(params.uri)}) from None
+            raise MCPError(code, error.message, {"uri": uri}) from None
 
-    async def _read(self, executor: Executor, uri: str) -> types.ReadResourceResult:
-        if not uri.startswith(offer.RESULTS):
-            return await self._upstreams.read(uri)
+    def _result(self, executor: Executor, uri: str) -> types.ReadResourceResult:
         name = uri.removeprefix(offer.RESULTS)
         if not self._runs.owns(name):
             raise MCPError(NOT_FOUND, f"there is no result {name[:100]!r} of yours")

@@ -15,17 +15,20 @@ from urllib.parse import quote, unquote
 
 import anyio
 import mcp_types as types
-from mcp import Client
+from mcp import Client, InputRequiredRoundsExceededError
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
+from bridge.clock import CallClock
 from bridge.errors import ToolError
 from bridge.mcp.text import well_formed
 from bridge.text import cut, visible
+from bridge.tools import ToolContext
 
 if TYPE_CHECKING:
+    from bridge.gateway.questions import Asked
     from bridge.mcp import Server
     from bridge.mcp.server import CallProgress
 
@@ -36,6 +39,7 @@ ENTRIES: Final = 1_000  # of one list of one server
 LIST_S: Final = 15.0  # for the lists of one server
 UNSUBSCRIBE_S: Final = 2.0
 READ_S: Final = 60.0  # for one resource or prompt
+ANSWER_S: Final = 600.0  # that a person has, when the server asks something first
 SAID: Final = 1_000  # characters of a description
 NOT_FOUND: Final = -32002  # "resource not found" until 2026-07-28, which says "invalid params" of it
 
@@ -93,8 +97,11 @@ class Upstreams:
 
         return await self._all(one)
 
-    async def read(self, uri: str) -> types.ReadResourceResult:
+    async def read(self, uri: str, asked: Asked | None = None) -> types.ReadResourceResult:
         """Read a resource where it is.
+
+        Args:
+            asked: Takes what its server asks a person meanwhile; declined without.
 
         Raises:
             MCPError: There is no such server, or what the server said.
@@ -102,7 +109,8 @@ class Upstreams:
         server, inner = self._place(uri)
         if server is None:
             raise MCPError(NOT_FOUND, f"there is no resource {cut(visible(uri), 200)}")
-        result = await _asked(server, lambda client: client.read_resource(inner))
+        what = f"the resource {cut(visible(inner), 200)}"
+        result = await _asked(server, lambda client: client.read_resource(inner), what, asked)
         contents = [each.model_copy(update={"uri": uri_of(server.name, each.uri)}) for each in result.contents]
         return types.ReadResourceResult(contents=[_mended(each) for each in contents])
 
@@ -152,8 +160,13 @@ class Upstreams:
 
         await server.ask(either)
 
-    async def prompt(self, name: str, arguments: dict[str, str] | None) -> types.GetPromptResult:
+    async def prompt(
+        self, name: str, arguments: dict[str, str] | None, asked: Asked | None = None
+    ) -> types.GetPromptResult:
         """A prompt with its arguments filled in by its server.
+
+        Args:
+            asked: As for `read`.
 
         Raises:
             MCPError: There is no such server, or what the server said.
@@ -161,7 +174,8 @@ class Upstreams:
         server, inner = self._prompt(name)
         if server is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no prompt {cut(visible(name), 200)}")
-        result = await _asked(server, lambda client: client.get_prompt(inner, arguments))
+        what = f"the prompt {cut(visible(inner), 200)}"
+        result = await _asked(server, lambda client: client.get_prompt(inner, arguments), what, asked)
         return types.GetPromptResult(
             description=None if result.description is None else cut(visible(result.description), SAID),
             messages=[_mended(_moved(server.name, message)) for message in result.messages],
@@ -234,17 +248,27 @@ async def _pages(server: Server, ask: Callable[[Client, str | None], Awaitable[P
     return pages
 
 
-async def _asked(server: Server, question: Callable[[Client], Awaitable[T]]) -> T:
+async def _asked(
+    server: Server, question: Callable[[Client], Awaitable[T]], what: str = "", asked: Asked | None = None
+) -> T:
+    """Ask one server; its deadline stands while a person is asked in turn."""
+    clock = CallClock(READ_S, ceiling_s=READ_S, patience_s=ANSWER_S, changed=lambda: None)
+    context = None
+    if asked is not None:
+        context = ToolContext(
+            run_id=asked.id, call_id="", idempotency_key="", caller_context=asked, on_hold=clock.on_hold
+        )
     try:
-        with anyio.fail_after(READ_S):
-            return await server.ask(question)
+        with clock.scope:
+            return await server.ask(question, what, context)
+        raise TimeoutError
     except MCPError as error:
         raise MCPError(error.code, f"server {server.name}: {cut(visible(str(error)), SAID)}") from None
     except ToolError as error:
         raise MCPError(types.INTERNAL_ERROR, cut(visible(error.message), SAID)) from None
     except TimeoutError:
         raise MCPError(types.INTERNAL_ERROR, f"server {server.name} did not answer within {READ_S:g} s") from None
-    except ValidationError:
+    except (ValidationError, InputRequiredRoundsExceededError):
         raise MCPError(types.INTERNAL_ERROR, f"server {server.name} answered what cannot be read") from None
 
 

@@ -33,12 +33,21 @@ URL: Final = 4_000  # characters; a longer address is not shown in full by anyth
 
 @dataclass(eq=False)
 class Call:
-    """A call in flight, and the questions that wait for it."""
+    """A call in flight, and the questions that wait for it.
 
-    tool: Tool
+    Attributes:
+        what: The tool; or, in words, what else was asked of the server.
+    """
+
+    what: Tool | str
     context: ToolContext
     scopes: list[anyio.CancelScope] = field(default_factory=list[anyio.CancelScope])
     unasked: list[str] = field(default_factory=list[str])
+
+    @property
+    def name(self) -> str:
+        """For errors."""
+        return self.what if isinstance(self.what, str) else self.what.full_name
 
     def explained(self, error: ToolError) -> ToolError:
         """The error of the call, with why its questions were declined where nobody could be asked."""
@@ -70,19 +79,20 @@ class Questions:
         self._has_asked = False
 
     @asynccontextmanager
-    async def during(self, tool: Tool, context: ToolContext, *, modern: bool) -> AsyncGenerator[Call]:
+    async def during(self, what: Tool | str, context: ToolContext, *, modern: bool) -> AsyncGenerator[Call]:
         """Surrounds a call: questions that come meanwhile are asked, and taken back when it ends.
 
         Args:
+            what: The tool; or, in words, what else is asked of the server (`context.run_id` is then the request's own).
             modern: Whether questions name their call.
 
         Raises:
             ToolError: `timeout`: another call kept its turn for longer than people are waited for.
         """
         turn = self._turn if self._has_asked and not modern else None
+        call = Call(what, context)
         if turn is not None:
-            await self._wait(turn, tool, context)
-        call = Call(tool, context)
+            await self._wait(turn, call)
         token = _current.set(call)
         self._calls.append(call)
         try:
@@ -99,16 +109,16 @@ class Questions:
                 turn.release()
 
     @staticmethod
-    async def _wait(turn: anyio.Semaphore, tool: Tool, context: ToolContext) -> None:
+    async def _wait(turn: anyio.Semaphore, call: Call) -> None:
         try:
             turn.acquire_nowait()
         except anyio.WouldBlock:
             came = False
-            with context.on_hold():  # it has not been sent, and whoever has the turn may be waiting for a person
+            with call.context.on_hold():  # it has not been sent, and whoever has the turn may be waiting for a person
                 await turn.acquire()
                 came = True
             if not came:
-                text = f"{tool.full_name} waited too long for an earlier call of its server. Nothing was sent."
+                text = f"{call.name} waited too long for an earlier call of its server. Nothing was sent."
                 raise ToolError("timeout", text, retryable=True) from None
 
     async def __call__(
@@ -157,6 +167,7 @@ class Questions:
 
     def _question(self, params: types.ElicitRequestParams, call: Call | None) -> Elicitation:
         is_form = isinstance(params, types.ElicitRequestFormParams)
+        request = call.what if call is not None and isinstance(call.what, str) else None
         context = call.context if call is not None else None
         around = context or self._of_one_run()
         message = well_formed(params.message)
@@ -168,9 +179,10 @@ class Questions:
             mode="form" if is_form else "url",
             requested_schema=params.requested_schema if is_form else None,
             url=None if is_form else params.url,
-            run_id=around.run_id if around is not None else None,
-            call_id=context.call_id if context is not None else None,
-            tool=call.tool.full_name if call is not None else None,
+            run_id=around.run_id if around is not None and request is None else None,
+            call_id=context.call_id if context is not None and request is None else None,
+            tool=call.name if call is not None and request is None else None,
+            request=request,
             caller_context=around.caller_context if around is not None else None,
         )
 

@@ -234,11 +234,18 @@ class Server:
             if len(self.warnings) == WARNINGS:
                 self.warnings.append("further warnings were left out")
 
-    async def ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
+    async def ask(
+        self,
+        question: Callable[[Client], Awaitable[T]],
+        what: str = "",
+        context: ToolContext | None = None,
+    ) -> T:
         """Put a question that is no call of a tool to the server's session: its resources, its prompts.
 
         Args:
             question: Awaited in the server's own task; the client is to be kept by nobody.
+            what: What is asked, in words for the person whom the server asks something meanwhile.
+            context: Whom such questions are for; without it they are nobody's.
 
         Raises:
             ToolError: `failed`: the server is down, or its session ended meanwhile.
@@ -252,7 +259,11 @@ class Server:
             link = await self._owner.connected()
         except Down:
             raise ToolError("failed", f"server {self.name!r} {self._why}.", retryable=True) from None
-        outcome = await link.ask(question, f"mcp question to {self.name}")
+        async with nullcontext() if context is None else self._asking(what, context, link) as call:
+            outcome = await link.ask(question, f"mcp question to {self.name}")
+            refused = outcome if isinstance(outcome, Exception) else None
+            if call is not None and self._questions is not None and await self._questions.sent_to_pages(refused, call):
+                outcome = await link.ask(question, f"mcp question to {self.name}")
         if isinstance(outcome, Exception):
             raise outcome
         if outcome is None:
@@ -301,10 +312,10 @@ class Server:
             raise error if call is None else call.explained(error)
         raise AssertionError("unreachable")
 
-    def _asking(self, tool: Tool, context: ToolContext, link: Link) -> AbstractAsyncContextManager[Call | None]:
+    def _asking(self, what: Tool | str, context: ToolContext, link: Link) -> AbstractAsyncContextManager[Call | None]:
         if self._questions is None:
             return nullcontext()
-        return self._questions.during(tool, context, modern=link.modern)
+        return self._questions.during(what, context, modern=link.modern)
 
     async def _link(self, tool: Tool) -> Link:
         """A session in which the tool is what it was when it was approved.

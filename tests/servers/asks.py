@@ -1,4 +1,5 @@
-"""An MCP server made with the SDK, over stdio, whose tools ask the person behind the host.
+"""An MCP server made with the SDK, over stdio, that asks the person behind the host: its tools, and the prompts and
+resources of the same names.
 
     python asks.py [--older]
 
@@ -59,16 +60,41 @@ async def call_tool(context: Any, params: types.CallToolRequestParams) -> Any:
             capability = context.session.client_capabilities.elicitation
             said = None if capability is None else capability.model_dump(by_alias=True, exclude_none=True)
             return result({"arguments": arguments, "most": most, "elicitation": said})
-        asked = QUESTIONS[name]
-        if context.protocol_version < "2026":
-            return result([await ask(context, question, arguments) for question in asked])
-        answers = params.input_responses or {}
-        if params.request_state is None:
-            requests = {str(i): request(question, arguments) for i, question in enumerate(asked)}
-            return types.InputRequiredResult(request_state="state", input_requests=requests)
-        return result([said_by(answers[key]) for key in sorted(answers)])
+        said = await answers_to(name, context, params, arguments)
+        return said if isinstance(said, types.InputRequiredResult) else result(said)
     finally:
         running -= 1
+
+
+async def answers_to(name: str, context: Any, params: Any, arguments: dict[str, Any]) -> Any:
+    """What the person said to the questions of that name; or the questions, where that is how they are asked."""
+    asked = QUESTIONS[name]
+    if context.protocol_version < "2026":
+        return [await ask(context, question, arguments) for question in asked]
+    answers = params.input_responses or {}
+    if params.request_state is None:
+        requests = {str(i): request(question, arguments) for i, question in enumerate(asked)}
+        return types.InputRequiredResult(request_state="state", input_requests=requests)
+    return [said_by(answers[key]) for key in sorted(answers)]
+
+
+async def get_prompt(context: Any, params: types.GetPromptRequestParams) -> Any:
+    arguments: dict[str, Any] = dict(params.arguments or {})
+    if params.name == "page-first" and arguments["key"] not in been_there:
+        been_there.add(arguments["key"])
+        raise MCPError(types.URL_ELICITATION_REQUIRED, "go to a page first", {"elicitations": [QUESTIONS["pay"][0]]})
+    said: Any = [] if params.name in PLAIN else await answers_to(params.name, context, params, arguments)
+    if isinstance(said, types.InputRequiredResult):
+        return said
+    text = types.TextContent(text=json.dumps(said))
+    return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
+
+
+async def read_resource(context: Any, params: types.ReadResourceRequestParams) -> Any:
+    said = await answers_to(str(params.uri).removeprefix("ask://"), context, params, {})
+    if isinstance(said, types.InputRequiredResult):
+        return said
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=json.dumps(said))])
 
 
 def request(question: dict[str, Any], arguments: dict[str, Any]) -> types.ElicitRequest:
@@ -95,7 +121,13 @@ def result(value: Any) -> types.CallToolResult:
 
 
 async def main() -> None:
-    server: Server[Any] = Server("asks", on_list_tools=list_tools, on_call_tool=call_tool)
+    server: Server[Any] = Server(
+        "asks",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_get_prompt=get_prompt,
+        on_read_resource=read_resource,
+    )
     async with stdio_server() as (read, write), anyio.create_task_group() as tasks:
         into, filtered = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 
