@@ -38,7 +38,7 @@ _GROUPS: Final = (  # the first part of a threat's name, and the wall that it is
 def command(
     config_file: ConfigOption = None,
     jit: Annotated[bool | None, typer.Option("--jit/--no-jit", help="As for run; else what the file says.")] = None,
-    seconds: Annotated[float, typer.Option(min=0, help="For the programs; what does not fit is said.")] = SECONDS,
+    seconds: Annotated[float, typer.Option(min=0, help="For all of it; what does not fit is said.")] = SECONDS,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="THREAT", help="A threat of the report or its beginning: realm, jail.files."),

@@ -114,7 +114,7 @@ async def attack(
 
     Args:
         only: Beginnings of threats, such as `realm` or `jail.files`: nothing else is tried. Empty: everything.
-        deadline_s: Seconds for the programs; what does not fit is left out, and said.
+        deadline_s: Seconds for all of it; programs that do not fit are left out, and said.
         progress: Called with how many programs have ended, and of how many.
         options: For `Sandbox`. Its limits are `LIMITS`, and `SHORT` for what may be endless, or the lower ones given.
 
@@ -147,16 +147,18 @@ async def attack(
                     for case in cases:
                         tasks.start_soon(one, case)
 
+    native: list[Attempt] = []
+    if any(threat.startswith("jail.") for threat in wanted):  # first: the programs get what it leaves of the time
+        native, why = await to_thread.run_sync(lambda: _native(options, given), abandon_on_cancel=True)
+        siege.left_out = [each for each in _native_left_out(why) if each.threat in wanted]
     await run([case for case in programs if not case.endless], LIMITS)
     if endless := [case for case in programs if case.endless]:
         await run(endless, SHORT)  # last: it is what takes time
     siege.attempts = [attempt for case in programs for attempt in found.get(case.id, ())]
     missing = Counter(case.threat for case in programs if case.id not in found)
-    siege.left_out = [LeftOut(threat, count, f"{deadline_s:g} s were over") for threat, count in missing.items()]
-    if any(threat.startswith("jail.") for threat in wanted):
-        native, why = await to_thread.run_sync(lambda: _native(options, given), abandon_on_cancel=True)
-        siege.attempts += [attempt for attempt in native if attempt.threat in wanted]
-        siege.left_out += [each for each in _native_left_out(why) if each.threat in wanted]
+    late = [LeftOut(threat, count, f"{deadline_s:g} s were over") for threat, count in missing.items()]
+    siege.left_out = [*late, *siege.left_out]
+    siege.attempts += [attempt for attempt in native if attempt.threat in wanted]
     siege.seconds = time.monotonic() - began
     return siege
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio.from_thread
 import pytest
 
-from sandbox import Sandbox, Siege, attack, seccomp
+from sandbox import Attempt, Sandbox, Siege, attack, seccomp
 from sandbox.attacks import native as natively
+from sandbox.attacks import siege as siege_module
 from sandbox.attacks.corpus import HELD, Case, load
 from sandbox.attacks.siege import ENDED, NATIVE, _native, _native_left_out, judged, meet
 from tests.sandbox.conftest import SMALL, play
@@ -68,6 +71,22 @@ def test_a_siege_without_time_says_what_it_left_out(portal: anyio.from_thread.Bl
     assert {each.threat for each in late} == {case.threat for case in ATTACKS}
     assert sum(each.attacks for each in late) == len(ATTACKS)
     assert {(each.why, each.absent) for each in late} == {("0 s were over", False)}
+
+
+def test_programs_get_what_native_code_leaves_of_the_time(
+    portal: anyio.from_thread.BlockingPortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.monotonic()
+    slow = Attempt("jail.files", "open", held=True)
+
+    def native(*_: Any) -> tuple[list[Attempt], str]:
+        monkeypatch.setattr(siege_module, "time", SimpleNamespace(monotonic=lambda: began + 1_000))
+        return [slow], ""
+
+    monkeypatch.setattr(siege_module, "_native", native)
+    made = portal.call(functools.partial(attack, only=["realm.clock", "jail.files"], deadline_s=900))
+    assert made.attempts == [slow]
+    assert {each.threat for each in made.left_out} == {"realm.clock"}
 
 
 def test_what_this_machine_has_no_system_call_for_is_said_by_threat_and_as_absent(
