@@ -254,12 +254,10 @@ def _worth_keeping(result: Result) -> bool:
 def _keep(place: where.Place, records: list[Record], told: screen.Screen) -> bool:
     """Put a run into the store that nobody chose; False, and it is said why, where that cannot be."""
     from bridge import verdicts
-    from bridge.store import FINISHED
 
-    now = time.time()
     try:
         with place.open() as store:
-            store.prune(before=now - where.KEPT_S, now=now, statuses={*FINISHED, "paused"})
+            where.prune(store, time.time())
             verdicts.keep(store, records, audience="sandbridge")
     except BridgeError as error:
         told.warn([f"the run is not kept: {error}"])

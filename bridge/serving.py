@@ -23,6 +23,7 @@ import typer
 from bridge import config, deciding, screen, where
 from bridge.approver_key import NOBODY
 from bridge.errors import BridgeError, ConfigurationError
+from bridge.threads import in_thread
 from bridge.working import StoreOption, StrictOption
 from sandbox import SandboxError
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from bridge.policy import Kind
 
 _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM]
+PRUNE_S: Final = 3_600.0  # between two looks at what nobody has touched in the default store for long
 GRACE_S: Final = 1  # for requests that are being answered when a signal comes; then they are cancelled
 
 
@@ -93,8 +95,9 @@ def serve(
         logging.getLogger(noisy).setLevel(logging.WARNING)
     told = screen.Screen()
     told.warn(settings.warnings)
-    if not no_store:
-        _prepare(kept)
+    pruned = None if no_store or kept.chosen else kept  # a chosen one is its owner's, who has `sandbridge prune`
+    if pruned is not None:
+        _prepare(pruned)
     from bridge.gateway import Gateway
 
     options: dict[str, Any] = {"elsewhere": _elsewhere(None if no_store else store, config_file, no_store, signer)}
@@ -106,12 +109,12 @@ def serve(
         options["embed"] = multilingual()
     gateway = Gateway(**options)
     if place is None:
-        return _work(settings, gateway, told, lambda stop: _stdio(gateway, stop))
+        return _work(settings, gateway, told, pruned, lambda stop: _stdio(gateway, stop))
     listening = _bound(*place)
     try:
         app = _http_app(gateway, place[0], token_file, allow_host or [])
         told.say(f"sandbridge: serving http://{_shown(listening)}/mcp")
-        return _work(settings, gateway, told, lambda stop: _http(app, listening, stop))
+        return _work(settings, gateway, told, pruned, lambda stop: _http(app, listening, stop))
     finally:
         listening.close()
 
@@ -120,15 +123,20 @@ def _prepare(kept: where.Place) -> None:
     """Make the place of the default store, and drop what nobody has touched in it for long.
 
     Raises:
-        ConfigurationError: It cannot be used.
+        BridgeError: It cannot be used.
     """
-    from bridge.store import FINISHED
-
-    if kept.chosen:
-        return  # it is somebody's own, and `sandbridge prune` is theirs to use
-    now = time.time()
     with kept.open() as opened:
-        opened.prune(before=now - where.KEPT_S, now=now, statuses={*FINISHED, "paused"})
+        where.prune(opened, time.time())
+
+
+async def _prepare_again(kept: where.Place, every_s: float) -> None:
+    """The same again and again, until cancelled: a gateway may live for months."""
+    while True:
+        await anyio.sleep(every_s)
+        try:
+            await in_thread(lambda: _prepare(kept))
+        except BridgeError as error:
+            logging.getLogger("sandbridge").warning("old runs are not dropped: %s", error)
 
 
 def _elsewhere(store: str | None, config_file: Path | None, no_store: bool, signer: str) -> str:
@@ -147,11 +155,13 @@ def _work(
     settings: config.Configuration,
     gateway: Gateway,
     told: screen.Screen,
+    pruned: where.Place | None,
     transport: Callable[[anyio.Event], Awaitable[None]],
 ) -> int:
     """Open the executor beside the transport, so that a host's handshake waits for no server; the exit status.
 
     Args:
+        pruned: A store to be kept small meanwhile.
         transport: Returns when its host has gone, or soon after the event was set.
 
     Raises:
@@ -192,6 +202,8 @@ def _work(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listen, tasks.cancel_scope)
             tasks.start_soon(own)
+            if pruned is not None:
+                tasks.start_soon(_prepare_again, pruned, PRUNE_S)
             await transport(stop)
             tasks.cancel_scope.cancel()
 

@@ -103,6 +103,13 @@ def place(option: str | None, configured: str | None, environment: Mapping[str, 
     return Place(f"{_FILE}{state_directory(environment) / 'runs.db'}", "the default", chosen=False)
 
 
+def prune(store: Store, now: float) -> int:
+    """Drop from the default store what nobody has touched for long; how many runs. Raises what `Store.prune` does."""
+    from bridge.store import FINISHED
+
+    return store.prune(before=now - KEPT_S, now=now, statuses={*FINISHED, "paused"})
+
+
 def beside(url: str, folder: Path) -> str:
     """The URL of a configuration file: a relative path is relative to the file's folder."""
     path = url.removeprefix(_FILE)
