@@ -32,6 +32,7 @@ LONGEST = (
     "tests/test_examples.py",
     "tests/sandbox/test_pool.py",
     "tests/bridge/test_runs_command.py",
+    "tests/bridge/test_deciding_command.py",
     "tests/bridge/test_search_names.py",
     "tests/durable/",
     "tests/providers/",

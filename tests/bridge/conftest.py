@@ -1,12 +1,19 @@
-"""One sandbox for all tests of a module on each event loop: forking is fast, starting V8 is not."""
+"""What many of these tests stand on.
+
+One sandbox for all tests of a module on each event loop: forking is fast, starting V8 is not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
 
 import pytest
 
+from bridge.store import Store
 from sandbox import Limits, Sandbox
+from tests.bridge.kept_project import CONFIG, TOOLS
+from tests.bridge.scripted import Tools
 
 LIMITS = Limits(cpu_s=5, wall_s=30, memory_bytes=64 << 20)
 
@@ -16,3 +23,29 @@ async def opened(anyio_backend: str) -> AsyncGenerator[Sandbox]:
     """Needs an `anyio_backend` of module scope."""
     async with Sandbox(limits=LIMITS) as sandbox:
         yield sandbox
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose configuration names a store beside it, and the directory that we are in."""
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "sandbridge.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def tools() -> Tools:
+    return Tools()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'runs.db'}"
+
+
+@pytest.fixture
+def store(url: str) -> Generator[Store]:
+    """The store as the one who decides has it: nothing else of the process that runs programs."""
+    with Store(url) as opened:
+        yield opened

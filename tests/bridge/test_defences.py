@@ -23,11 +23,6 @@ def anyio_backend() -> str:
     return "asyncio"  # decisions know no event loop
 
 
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
 async def test_an_approver_that_changes_what_it_is_shown_changes_nothing_that_is_sent(
     tools: Tools, opened: Sandbox
 ) -> None:

@@ -38,11 +38,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
 @pytest.fixture(params=["key", "sqlite", "key, asleep"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """How an executor keeps its runs."""

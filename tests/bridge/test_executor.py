@@ -22,11 +22,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
 async def run(tools: Tools, opened: Sandbox, program: str, **options: Any) -> Result:
     async with Executor(tools.all(), sandbox=opened) as executor:
         return await executor.run(program, **options)

@@ -34,11 +34,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
 def executor_of(tools: Tools, opened: Sandbox, **options: Any) -> Executor:
     return Executor(tools.all(), sandbox=opened, policy=ASK, **options)
 

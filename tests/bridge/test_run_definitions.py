@@ -25,11 +25,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
 class Server:
     """What an executor needs of a server, with a tool whose description a test changes."""
 

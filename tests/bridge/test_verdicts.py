@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -39,23 +37,6 @@ Kept = tuple[Executor, Store]
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'runs.db'}"
-
-
-@pytest.fixture
-def store(url: str) -> Generator[Store]:
-    """The store as the one who decides has it: nothing else of the process that runs programs."""
-    with Store(url) as opened:
-        yield opened
 
 
 def executor_of(tools: Tools, opened: Sandbox, url: str, **options: Any) -> Executor:
