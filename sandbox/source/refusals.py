@@ -27,7 +27,8 @@ _PROSE: Final = re.compile(
     r"\A\s*(?:Here(?:'s| is| are)|Sure|Certainly|Okay|The following|This (?:program|code|script)|I(?:'ll| will))\b"
 )
 _TYPED: Final = re.compile(
-    r"^[ \t]*(?:export\s+)?(?:interface|type|enum|namespace|declare|abstract)\s+\w|^[ \t]*@\w+|\b(?:const|let|var)\s+\w+\s*:\s*\w|\)\s*:\s*[\w<>\[\]|]+\s*(?:=>|\{)",
+    r"^[ \t]*(?:export\s+)?(?:interface|type|enum|namespace|declare|abstract)\s+\w|^[ \t]*@\w+"
+    r"|\b(?:const|let|var)\s+\w+\s*:\s*\w|\)\s*:\s*[\w<>\[\]|]+\s*(?:=>|\{)",
     re.MULTILINE,
 )
 _IMPORT: Final = re.compile(r"\b(?:import|from)\s*\(?\s*[\"']([^\"']+)[\"']")
@@ -219,7 +220,7 @@ def unclosed(text: str) -> Open | None:
     """The bracket, string, template or comment that is open at the end, or that closes nothing. A guess: no grammar."""
     stack: list[tuple[str, int]] = []
     offset, before = 0, "\n"
-    no_regex = 0  # up to here: one that its line does not end has no other behind it there, and each would read the line
+    no_regex = 0  # up to here there is none: where one has no end on its line, each slash would read it once more
 
     def at(place: int) -> int:
         return len(text[:place].encode())

@@ -42,8 +42,8 @@ class Inner(NamedTuple):
 def unfenced(program: str) -> Inner | Threw:
     """The text inside the only Markdown fence, or the text as it is if there is no fence.
 
-    A fence line inside a block comment is no fence. An opening fence that is never closed is taken off; two blocks are
-    refused, because nobody can know which was meant.
+    A fence line inside a block comment or a template literal is no fence. An opening fence that is never closed is
+    taken off; two blocks are refused, because nobody can know which was meant.
     """
     if "```" not in program and "~~~" not in program:
         return Inner(program, 0)
@@ -84,19 +84,26 @@ def visible(program: str) -> str:
 
 
 def _blocks(program: str) -> Iterator[tuple[int, int, int, bool]]:
-    """Where each block's fence, its text and its end are, and whether it is closed."""
+    """Where each block's fence, its text and its end are, and whether it is closed.
+
+    What stands in a comment or in a template literal is no fence: it is text, which must not become the program.
+    """
     opening: re.Match[str] | None = None
-    commented = "/*" in program
+    commented, ticks, read = False, 0, 0  # of what was read: an open comment; an odd number leaves a template open
     tildes = max((each.start() for each in _TILDES.finditer(program)), default=0)
     for fence in _FENCE.finditer(program):
         if opening is None:
+            before, read = program[read : fence.start()], fence.start()
+            ticks += before.count("`") - before.count("\\`")
+            began, ended = before.rfind("/*"), before.rfind("*/")
+            commented = commented if began == ended else began > ended
             if fence[1][0] == "~" and fence.start() >= tildes:
                 continue  # `~~~x` is an expression
-            if not commented or program.rfind("/*", 0, fence.start()) <= program.rfind("*/", 0, fence.start()):
+            if not commented and ticks % 2 == 0:
                 opening = fence
         elif fence[1].startswith(opening[1]) and not fence[2].strip():
             yield opening.start(), _after(program, opening), fence.start(), True
-            opening = None
+            opening, read, commented, ticks = None, fence.end(), False, 0
     if opening is not None:
         yield opening.start(), _after(program, opening), len(program), False
 
@@ -137,11 +144,14 @@ def without_tag(text: str) -> str | None:
 
 
 def from_json(text: str) -> str | None:
-    """The program if the text is a JSON object with one string in it, called code, source, script or program."""
+    """The program if the text is a JSON object with one string in it, called code, source, script or program.
+
+    None if a name stands twice in it: a reader takes the first for the program, and JSON the last.
+    """
     if not text.lstrip().startswith("{"):
         return None
-    try:
-        value: Any = json.loads(text, strict=False)  # a raw line break inside the string is a common slip
+    try:  # a raw line break inside the string is a common slip
+        value: Any = json.loads(text, strict=False, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):
@@ -150,6 +160,13 @@ def from_json(text: str) -> str | None:
     if len(texts) != 1 or not _MEMBERS.issuperset(texts):
         return None
     return next(iter(texts.values()))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a name stands twice")
+    return members
 
 
 def unescaped(text: str) -> str | None:
