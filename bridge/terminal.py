@@ -91,6 +91,9 @@ def lookalikes(name: str) -> str:
 
 def _reads_as_ascii(character: str) -> bool:
     script = unicodedata.name(character, "").split(" ")[0]
+    plain = unicodedata.normalize("NFKC", character)
+    if script == "COMBINING" or (plain.isascii() and plain.strip()):
+        return True  # `a` and an accent read as one letter that has a code of its own; a Roman numeral reads as letters
     bare = unicodedata.normalize("NFKD", character)[0]  # an accent leaves an ASCII letter
     rare = character > "\u017f" or character == "\u0131"  # beyond the alphabets of Europe; the i without its dot
     return script in _LOOKALIKE or (script == "LATIN" and rare and not bare.isascii())
