@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 import anyio
 import mcp_types as types
@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from bridge.mcp.changes import event_of, listen, lists_of
 from bridge.mcp.repair import repaired
-from bridge.mcp.wire import aside_of
+from bridge.mcp.saying import said
 
 PAGES: Final = 100  # of one list of tools
 TOOLS: Final = 2_000  # of one server; more than any real one by a factor of ten
@@ -34,7 +34,6 @@ DRAIN_S: Final = 2.0  # for the other calls of a session that the server forgot;
 CANCEL_S: Final = 1.0  # for the notification that a call was cancelled
 PAUSES_S: Final = (0.2, 5.0)  # before connecting again: the first, and the longest
 POLL_S: Final = 60.0  # between two looks at the list of a server that does not tell of changes
-
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str | None], None]
 Outcome = types.CallToolResult | Exception | None
@@ -374,13 +373,3 @@ class Owner:
 
 async def _unchecked(name: str, result: types.CallToolResult) -> None:
     return None
-
-
-def said(error: BaseException) -> str:
-    """The one sentence in an exception or in a group of them, for an operator."""
-    first: Any = error
-    while isinstance(first, BaseExceptionGroup):
-        first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
-    aside = aside_of(first.data) if isinstance(first, MCPError) else ""
-    text = str(first).strip().split("\n")[0][:500] or type(first).__name__
-    return f"{text}: {aside}" if aside else text

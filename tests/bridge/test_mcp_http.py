@@ -297,3 +297,26 @@ async def test_an_unforeseen_error_of_a_call_is_not_the_end_of_the_server(odd: O
         assert caught.value.code == "unknown_outcome"
         link.client.call_tool = sound
         assert await call(server, "echo", {"a": 1}) == {"a": 1}
+
+
+@pytest.mark.parametrize("late", [(-32022, "Unsupported protocol version"), (-32601, "Method not found")])
+async def test_a_server_that_says_too_late_that_it_is_of_the_newer_revision_is_said_to_be_slow(
+    odd: Odd, late: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 0.05)
+    odd.late = late
+    server = mcp.http("odd", odd.url)
+    async with opened(server):
+        assert server.error == (
+            f"server 'odd' ({odd.url}) did not say within 0.05 s that it speaks 2026-07-28 (server/discover), and "
+            f"refused the handshake of the older revisions: {late[1]}. Where it speaks the newer one only, it answers "
+            "too late: look at what delays it (its start, a proxy, a sign-in), and connect again"
+        )
+
+
+async def test_a_server_that_is_not_slow_is_not_said_to_be(odd: Odd) -> None:
+    odd.late = (-32601, "Method not found")
+    odd.release.set()  # it answers at once, with nothing
+    server = mcp.http("odd", odd.url)
+    async with opened(server):
+        assert server.error == f"server 'odd' ({odd.url}) Method not found"

@@ -33,6 +33,7 @@ class Odd(ThreadingHTTPServer):
         self.description = "does what its name says"
         self.token: str | None = None
         self.release = threading.Event()
+        self.late: tuple[int, str] | None = None  # what both handshakes get, the newer one late
 
     @property
     def url(self) -> str:
@@ -91,7 +92,8 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200, json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode(), **headers)
 
     def error(self, number: Any, code: int, message: str, status: int = 200) -> None:
-        error = {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}
+        data = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
+        error = {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message, "data": data}}
         self.answer(status, json.dumps(error).encode())
 
     # ---- requests -----------------------------------------------------------------------------------------------
@@ -112,6 +114,11 @@ class Handler(BaseHTTPRequestHandler):
         self.odd.seen.append(("POST", what, headers))
         if self.odd.token is not None and headers.get("authorization") != f"Bearer {self.odd.token}":
             self.answer(401, b"no", "text/plain")
+        elif self.odd.late is not None and method == "server/discover":
+            self.odd.release.wait(30)
+            self.error(number, *self.odd.late)
+        elif self.odd.late is not None and method == "initialize":
+            self.error(number, *self.odd.late)
         elif method == "initialize":
             session = uuid.uuid4().hex
             self.odd.sessions.add(session)
