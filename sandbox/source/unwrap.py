@@ -25,6 +25,8 @@ _TAG: Final = re.compile(
     r"^\s*<(script|code|pre|program|javascript)(?:\s[^<>]*)?>(.*)</\1>\s*$", re.DOTALL | re.IGNORECASE
 )
 _ENTITY: Final = re.compile(rb"&(?:quot|amp|lt|gt|apos|nbsp|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});")
+_ESCAPED_TOGETHER: Final = frozenset("\"'`<>")
+_HARMLESS: Final = frozenset(" &/=")  # what escapers make besides; a backslash is never among it
 _ESCAPED: Final = re.compile(r"\\(?:[nrt\"'`\\/]|u[0-9a-fA-F]{4})")
 _PLAIN: Final = {"n": "\n", "r": "\r", "t": "\t"}
 _MEMBERS: Final = frozenset(("code", "source", "script", "program"))
@@ -127,11 +129,19 @@ def without_word(data: bytes) -> Edit | None:
 
 
 def without_entities(data: bytes) -> list[Edit]:
-    """Puts the characters in the place of HTML entities."""
+    """Puts the characters in the place of HTML entities, as far as whoever escaped the program can have made them.
+
+    Who escapes a quote or a bracket escapes each of them. So where one stands as itself, its entity is somebody's data
+    within a string, and must not end that string.
+    """
     if b"&" not in data:
         return []
     found = [(each, html.unescape(each[0].decode()).replace("\xa0", " ")) for each in _ENTITY.finditer(data)]
-    return [Edit(each.start(), each.end(), new.encode()) for each, new in found if new.isprintable()]
+    return [
+        Edit(each.start(), each.end(), new.encode())
+        for each, new in found
+        if new in _HARMLESS or (new in _ESCAPED_TOGETHER and new.encode() not in data)
+    ]
 
 
 def without_tag(text: str) -> str | None:
@@ -170,13 +180,20 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def unescaped(text: str) -> str | None:
-    """The text with one layer of string escapes taken off, if it is one line that has some."""
+    """The text with one layer of string escapes taken off, if it is one line that has some.
+
+    Who escapes a double quote escapes each of them. So where a quote stands as itself, an escaped one of its kind is
+    within a string, and must not end it; where a double one does, nobody has escaped backslashes either.
+    """
     if "\n" in text.strip() or not _ESCAPED.search(text):
         return None
+    kept = {quote for quote in "\"'`" if re.search(rf"(?<!\\)(?:\\\\)*{quote}", text)}
+    kept |= {"\\"} if '"' in kept else set()
 
     def plain(found: re.Match[str]) -> str:
         escape = found[0][1:]
-        return chr(int(escape[1:], 16)) if escape[0] == "u" else _PLAIN.get(escape, escape)
+        made = chr(int(escape[1:], 16)) if escape[0] == "u" else _PLAIN.get(escape, escape)
+        return found[0] if made in kept else made
 
     once = _ESCAPED.sub(plain, text)
     return None if any("\ud800" <= each <= "\udfff" for each in once) else once
