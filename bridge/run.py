@@ -314,7 +314,9 @@ class Run:
 
     async def expire_asleep(self) -> None:
         """Go on with a sleeping run whose calls have expired; nothing where somebody drives it, here or elsewhere."""
-        if self._driver is None and self.status == "paused" and await self.regained():
+        if self._driver is not None or self.status != "paused" or not await self.regained():
+            return
+        if self.status == "paused":  # or somebody has resumed it while we waited for our turn, and drives it
             self.people.expire()
             self.unpause()
             self._around.spawn(self)

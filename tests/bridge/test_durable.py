@@ -309,6 +309,26 @@ async def test_a_load_by_id_that_fails_leaves_the_state_that_was_dumped_good(
             await third.load(state)
 
 
+async def test_a_run_that_is_resumed_just_when_its_call_expires_is_driven_once(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make(store=f"sqlite:///{tmp_path / 'runs.db'}", hibernate_after_s=0) as first:
+        run_id = (await paused_on_write(first)).id
+    async with make(store=f"sqlite:///{tmp_path / 'runs.db'}", hibernate_after_s=0) as executor:
+        run = await executor.load(run_id)
+        driven: list[str] = []
+        spawn = run._around.spawn
+        object.__setattr__(
+            run, "_around", dataclasses.replace(run._around, spawn=lambda it: (driven.append(it.id), spawn(it)))
+        )
+        async with anyio.create_task_group() as tasks, run._taking:  # both wait for their turn, in this order
+            tasks.start_soon(run.resume, {run.approvals[0].id: Approve()})
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(run.expire_asleep)
+            await anyio.wait_all_tasks_blocked()
+        assert driven == [run_id]
+
+
 # ---- edit and continue
 
 
