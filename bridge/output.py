@@ -8,6 +8,7 @@ from typing import Final
 from sandbox import Image, Limits, Log, Notice, Wave
 
 KEPT_NOTICES: Final = 200
+_PIECE_BYTES: Final = 128  # beside its text: objects, and the record that it came in
 
 
 @dataclass
@@ -26,6 +27,12 @@ class Output:
     def nothing(self) -> bool:
         """Whether the program has shown nothing at all."""
         return not (self.emitted or self.images or self.logs)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds in memory, about."""
+        pieces = len(self.emitted) + len(self.images) + len(self.logs) + len(self.notices)
+        return self._bytes + self._logged + _PIECE_BYTES * pieces
 
     def take(self, wave: Wave, limits: Limits) -> bool:
         """Take in what a wave brought; False when it is more than an honest worker lets through."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bridge.logbook import Logbook
 
 KEPT_RUNS: Final = 100  # finished runs whose whole result `fetch` still has, and whose calls may be used again
-KEPT_BYTES: Final = 64 << 20  # of their values and replies together
+KEPT_BYTES: Final = 64 << 20  # of memory for them, about
 
 
 @dataclass(frozen=True, kw_only=True)

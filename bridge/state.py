@@ -7,7 +7,7 @@ records. Nothing here does I/O, looks at a clock, or knows a tool.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from msgspec import UNSET
 
@@ -32,6 +32,9 @@ from bridge.ledger import Levels
 from bridge.output import Output
 from bridge.replies import fitting
 from sandbox import Fired, Notice, Reply, Returned, Threw, Wave
+
+_CALL_BYTES: Final = 2048  # beside arguments and reply: the call, its records, its waves
+_WAVE_BYTES: Final = 512
 
 
 class RunState:
@@ -239,9 +242,12 @@ class RunState:
 
     @property
     def size(self) -> int:
-        """Bytes of the value and of all replies."""
-        value = len(bytes(self.program_end.value)) if isinstance(self.program_end, Returned) else 0
-        return value + sum(len(call.text) for call in self.calls.values())
+        """Bytes that it holds in memory, about."""
+        began, ended = self.began, self.program_end
+        value = len(bytes(ended.value)) if isinstance(ended, Returned) else 0
+        calls = sum(_CALL_BYTES + 2 * len(bytes(call.made)) + len(call.text) for call in self.calls.values())
+        waves = _WAVE_BYTES * (len(self.waves) + len(self.deliveries))
+        return len(began.program) + len(bytes(began.inputs)) + value + calls + waves + self.output.size
 
     def notices(self) -> list[Notice]:
         """Every warning so far, those of the calls last."""

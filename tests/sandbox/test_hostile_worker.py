@@ -126,7 +126,7 @@ ENDS = {  # behaviour -> how its runs may end
     "never_reads": {"exceeded"},
     "reads_slowly": {"exceeded"},
     "drips": {"crashed", "exceeded"},  # a frame of white space is complete in the end, and no message
-    "floods": {"crashed"},
+    "floods": {"crashed", "stalled"},  # the first wave may call nothing, and nobody listens any more
     "calls_again": {"crashed"},
     "says_more": {"crashed", "exceeded"},
     "closes": {"crashed", "exceeded"},
