@@ -20,7 +20,7 @@ from sandbox.errors import EngineUnavailable, Overloaded, SandboxClosed, Sandbox
 from sandbox.limits import Limits, MiB
 from sandbox.messages import Reply, Settings, Start, Wave
 from sandbox.origin import CAN_FORK, EXHAUSTED, Origin, Spawner, Zygote, ZygoteLost
-from sandbox.process import Death, Worker
+from sandbox.process import Death, Worker, cores
 
 log: Final = logging.getLogger("sandbridge")
 QUIET_S: Final = 0.001  # spares are made after this much of nothing computing, so that they delay no running step
@@ -371,11 +371,6 @@ class Sandbox:
                 if origin is not None:
                     origin.kill()
             self._origin = None
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available_bytes() -> int:
