@@ -187,6 +187,8 @@ def tools(
         screen.out(json.dumps(listing, ensure_ascii=False))
         return COMPLETED
     screen.out(screen.result_text(listing["instructions"].rstrip("\n")))
+    if not listing["tools"] and not listing["down"]:
+        told.say("no tools are given: name them in sandbridge.toml, or with --config FILE or --mcp FILE", "dim")
     sizes = listing["bytes"]
     told.say(
         f"{screen.plural(len(listing['tools']), 'tool')}: {sizes['instructions']:,} bytes; of them "

@@ -67,7 +67,9 @@ def deny(
 def edit(
     run: RunArgument,
     call: CallArgument,
-    arguments: JsonArgument,
+    arguments: Annotated[
+        str, typer.Argument(metavar="JSON|-", help="All arguments, not only those that change; - reads them.")
+    ],
     by: ByOption = None,
     store: StoreOption = None,
     config_file: ConfigOption = None,

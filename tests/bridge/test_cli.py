@@ -234,6 +234,14 @@ def test_tools_shows_what_the_model_would_read_and_rules_that_match_nothing(fold
     assert warning == 'warning: a rule names "refnud", which matches no tool; the nearest is refund'
 
 
+def test_where_no_tools_are_given_it_is_said_how(tmp_path: Path) -> None:
+    done = command(tmp_path, "tools")
+    assert (done.returncode, done.stderr.split("\n")[0]) == (
+        0,
+        "no tools are given: name them in sandbridge.toml, or with --config FILE or --mcp FILE",
+    )
+
+
 def test_tools_as_json_has_the_same_and_every_schema(folder: Path):
     done = command(folder, "tools", "--json")
     listing = json.loads(done.stdout)
