@@ -22,7 +22,7 @@ class Waits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, here: socket.socket) -> None:
         self.channel = here
-        self.worker = Worker(Born(os.getpid(), -1, here), None, Limits(), Limits())  # type: ignore[arg-type]  no zygote is asked for anything
+        self.worker = Worker(Born(os.getpid(), -1, here), None, Limits(), Limits())
         self.looks: list[str] = []
         self.answers = False
         clock = itertools.count()
