@@ -96,7 +96,7 @@ def fitting(ready: list[Reply], frame_bytes: int) -> tuple[list[Reply], list[Rep
     for index, reply in enumerate(ready):
         left -= _ENVELOPE_BYTES
         if isinstance(reply, Resolved):
-            left -= len(bytes(reply.value))
+            left -= memoryview(reply.value).nbytes
         elif isinstance(reply, Rejected):
             left -= 6 * (len(reply.message) + len(reply.tool) + len(reply.code)) + len(bytes(reply.details))
         if left < 0 and not index and isinstance(reply, Rejected):  # frames are small here: the code says enough

@@ -268,7 +268,7 @@ class Worker:
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 
-    async def _step(self, data: bytes, timeout_s: float | None) -> FromWorker | None:
+    async def _step(self, data: bytes | bytearray, timeout_s: float | None) -> FromWorker | None:
         """Send, then wait for one message; None when there will be none."""
         channel = self._born.channel
         self.computing = True

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from sandbox.errors import LocalProtocolError, RemoteProtocolError
 from sandbox.limits import Limits
 from sandbox.messages import Broken, Deliver, FromWorker, Ready, Reply, Start, Threw, Wave
-from sandbox.wire import WAVE_ITEMS, FrameReader, decode_from_worker, encode, frame
+from sandbox.wire import WAVE_ITEMS, FrameReader, decode_from_worker, frame
 
 State = Literal["starting", "ready", "running", "waiting", "over"]
 
@@ -85,15 +85,15 @@ class Connection:
             messages.append(message)
         return messages
 
-    def start(self, start: Start) -> bytes:
+    def start(self, start: Start) -> bytearray:
         """Bytes that hand the program over."""
         if self.state != "ready":
             raise LocalProtocolError(f"a program was started while {self.state}")
         self._tools = frozenset(tool.name for tool in start.tools)
         self.state = "running"
-        return frame(encode(start), self._limits.frame_bytes)
+        return frame(start, self._limits.frame_bytes)
 
-    def deliver(self, now_ms: float, replies: Sequence[Reply]) -> bytes:
+    def deliver(self, now_ms: float, replies: Sequence[Reply]) -> bytearray:
         """Bytes that hand replies over, in the order in which they settle; none means: go on."""
         if self.state != "waiting":
             raise LocalProtocolError(f"replies were delivered while {self.state}")
@@ -103,7 +103,7 @@ class Connection:
             self._open.discard(reply.id)
         self._left += _REPLY_BYTES * len(replies)
         self.state = "running"
-        return frame(encode(Deliver(now_ms, list(replies))), self._limits.frame_bytes)
+        return frame(Deliver(now_ms, list(replies)), self._limits.frame_bytes)
 
     def _check(self, wave: Wave, size: int) -> None:
         lists = (wave.calls, wave.timers, wave.cleared, wave.text, wave.images, wave.logs, wave.warnings, wave.awaits)

@@ -49,15 +49,19 @@ _fields: Final[dict[str, msgspec.json.Decoder[Any]]] = {
 _ENTRY: Final = {"timers": b"{", "images": b"{", "cleared": b",", "awaits": b",", "heard": b","}  # each has one
 
 
-def frame(text: bytes, limit: int) -> bytes:
-    """Put a header before JSON text.
+def frame(message: ToWorker | FromWorker | msgspec.Raw, limit: int) -> bytearray:
+    """One message as it goes over the wire, written once: a reply may be large.
 
     Raises:
-        LocalProtocolError: The text is over `limit` bytes; the sender has to split it.
+        LocalProtocolError: Its text is over `limit` bytes; the sender has to split it.
     """
-    if len(text) > limit:
-        raise LocalProtocolError(f"a frame of {len(text)} bytes is over frame_bytes={limit}")
-    return len(text).to_bytes(HEADER_BYTES, "big") + text
+    data = bytearray(HEADER_BYTES)
+    _encoder.encode_into(message, data, HEADER_BYTES)
+    size = len(data) - HEADER_BYTES
+    if size > limit:
+        raise LocalProtocolError(f"a frame of {size} bytes is over frame_bytes={limit}")
+    data[:HEADER_BYTES] = size.to_bytes(HEADER_BYTES, "big")
+    return data
 
 
 def encode(message: ToWorker | FromWorker) -> bytes:

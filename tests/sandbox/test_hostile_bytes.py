@@ -187,7 +187,7 @@ def test_a_number_that_javascript_cannot_count_to_is_refused(wave: dict[str, obj
 
 def running(limits: Limits = LIMITS) -> Connection:
     host = Connection(limits)
-    host.receive(frame(encode(Ready({}, "", "")), 1 << 16))
+    host.receive(frame(Ready({}, "", ""), 1 << 16))
     host.start(START)
     return host
 
@@ -215,7 +215,7 @@ def test_a_worker_that_says_more_for_ever_is_ended(wave: dict[str, object]) -> N
     def for_ever() -> None:
         nonlocal kept
         for _ in range(10_000):
-            host.receive(frame(text, MIB))
+            host.receive(frame(msgspec.Raw(text), MIB))
             host.deliver(0, [])
             kept += len(text) + 1024
 
@@ -227,7 +227,7 @@ def test_a_worker_that_says_more_for_ever_is_ended(wave: dict[str, object]) -> N
 def test_a_program_that_sleeps_ten_thousand_times_is_not_ended() -> None:
     host = running()
     for number in range(1, 10_001):
-        host.receive(frame(msgspec.json.encode({"type": "wave", "timers": [{"id": number, "ms": 0}]}), MIB))
+        host.receive(frame({"type": "wave", "timers": [{"id": number, "ms": 0}]}, MIB))
         host.deliver(0, [Fired(number)])
 
 
@@ -236,12 +236,12 @@ def test_arguments_and_value_as_large_as_they_may_be_are_not_ended() -> None:
     argument, value = "x" * (LIMITS.argument_bytes - 4), "x" * (LIMITS.value_bytes - 2)
     for number in range(1, 101):
         call = {"id": number, "tool": "echo", "arguments": [argument]}
-        host.receive(frame(msgspec.json.encode({"type": "wave", "calls": [call]}), MIB))
+        host.receive(frame({"type": "wave", "calls": [call]}, MIB))
         host.deliver(0, [Resolved(number, msgspec.Raw(b"1"))])
-    host.receive(frame(msgspec.json.encode({"type": "wave", "end": {"type": "returned", "value": value}}), MIB))
+    host.receive(frame({"type": "wave", "end": {"type": "returned", "value": value}}, MIB))
 
 
 def test_a_wave_has_a_hundred_thousand_entries_at_most() -> None:
     wave = {"type": "wave", "text": ["x"] * (WAVE_ITEMS - 1), "awaits": [1, 1]}
     with pytest.raises(RemoteProtocolError, match=r"^a wave with too many entries$"):
-        running().receive(frame(msgspec.json.encode(wave), MIB))
+        running().receive(frame(wave, MIB))

@@ -10,14 +10,14 @@ import pytest
 from sandbox import Limits, LocalProtocolError, RemoteProtocolError, Resolved
 from sandbox.messages import Ready, Wave
 from sandbox.protocol import Connection
-from sandbox.wire import encode, frame
+from sandbox.wire import frame
 from tests.sandbox.conftest import start_of
 
 LIMITS = Limits()
 
 
 def sent(message: dict[str, Any] | Wave | Ready) -> bytes:
-    return frame(encode(message) if not isinstance(message, dict) else msgspec.json.encode(message), LIMITS.frame_bytes)
+    return frame(message, LIMITS.frame_bytes)
 
 
 def running() -> Connection:
