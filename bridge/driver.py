@@ -62,7 +62,8 @@ class Driver:
         with self.scope:
             async with anyio.create_task_group() as self._tasks:
                 await self._program()
-                self._tasks.cancel_scope.cancel()
+                if self._run.flights.flying or self._run.people.asking or self._lingers:
+                    self._tasks.cancel_scope.cancel()
 
     async def _program(self) -> None:
         run = self._run
