@@ -37,6 +37,11 @@ class _Session:
     seen: float = 0.0
 
 
+def _credential(headers: Headers) -> str:
+    """The token of a request as the SDK reads it: the scheme before it may be written in many ways."""
+    return headers.get("authorization", "")[len("Bearer ") :]
+
+
 class Listening:
     """`subscriptions/listen`, as the SDK serves it.
 
@@ -96,7 +101,7 @@ class Share:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        client, session = headers.get("authorization", ""), headers.get(SESSION_HEADER)
+        client, session = _credential(headers), headers.get(SESSION_HEADER)
         if session is not None:
             await self._within(client, session, scope, receive, send)
         elif scope["method"] == "POST" and headers.get("mcp-protocol-version") not in MODERN_PROTOCOL_VERSIONS:

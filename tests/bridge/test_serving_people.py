@@ -162,10 +162,10 @@ async def test_a_signal_ends_it_within_a_program_without_a_traceback(
         assert "Traceback" not in process.stderr.read()
 
 
-async def open_session(http: httpx2.AsyncClient, url: str, token: str) -> httpx2.Response:
+async def open_session(http: httpx2.AsyncClient, url: str, token: str, scheme: str = "Bearer") -> httpx2.Response:
     client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
-    return await http.post(url, json=asked, headers={**HEADERS, "authorization": f"Bearer {token}"})
+    return await http.post(url, json=asked, headers={**HEADERS, "authorization": f"{scheme} {token}"})
 
 
 async def test_a_client_that_has_its_share_of_sessions_takes_none_of_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +177,7 @@ async def test_a_client_that_has_its_share_of_sessions_takes_none_of_anothers(mo
         first, second, third = [await open_session(http, url, ANA) for _ in range(3)]
         assert (first.status_code, second.status_code, third.status_code) == (200, 200, 429)
         assert third.json()["error"]["message"] == "2 sessions of yours are open: end one (DELETE), or let one be idle"
+        assert (await open_session(http, url, ANA, "bEARER")).status_code == 429
         assert (await open_session(http, url, BEN)).status_code == 200
         assert (await open_session(http, url, "c" * 32)).status_code == 401
         own = {**HEADERS, "authorization": f"Bearer {ANA}", "mcp-session-id": first.headers["mcp-session-id"]}
