@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
@@ -26,6 +27,13 @@ from bridge.mcp.text import well_formed
 log: Final = logging.getLogger("sandbridge")
 LINE_BYTES: Final = 8 << 20  # of one message of a host; a program has at most 256 KiB, inputs some more
 READ_BYTES: Final = 1 << 16
+EDGE_BYTES: Final = 512  # of the beginning and of the end of a message that is too long: its id is in one of them
+_ID: Final = rb'"id"\s*:\s*(-?\d{1,15}|"[^"\\\x00-\x1f]{1,100}")'
+_BEGINNING: Final = rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
+# As the official SDKs write messages. An id elsewhere may be of an answer, and answers are not answered.
+_BEGINS: Final = re.compile(_BEGINNING + _ID + rb'\s*,\s*"method"')
+_ANSWERS: Final = re.compile(_BEGINNING + rb"(?:" + _ID + rb')?\s*,?\s*"(?:result|error)"')
+_ENDS: Final = re.compile(rb'\s*\{\s*"method".*' + _ID + rb"\s*\}\s*", re.DOTALL)
 WRITE_BYTES: Final = 4_096  # PIPE_BUF of Linux: a pipe that can be written to takes as much without blocking
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -65,8 +73,7 @@ async def _read(
     into: MemoryObjectSendStream[SessionMessage | Exception],
     back: MemoryObjectSendStream[SessionMessage],
 ) -> None:
-    """Lines to messages, until the end of the input. A line that is no message is answered with an error; one that is
-    too long is left out, and said so."""
+    """Lines to messages, until the end of the input. What is no message, or too long, is answered with an error."""
     parts: list[bytes] = []
     size = 0
     with into, back:
@@ -78,18 +85,21 @@ async def _read(
             *lines, rest = chunk.split(b"\n")
             for line in lines:
                 whole = b"".join([*parts, line])
-                if size <= LINE_BYTES and whole.strip():
+                if size > LINE_BYTES:
+                    log.warning("a message of more than %d bytes was left out", LINE_BYTES)
+                    if (refusal := _too_long(whole)) is not None:
+                        await back.send(refusal)
+                elif whole.strip():
                     if (message := _message(whole)) is not None:
                         await into.send(message)
                     elif (refusal := _refusal(whole)) is not None:
                         await back.send(refusal)
                 parts, size = [], 0
             size += len(rest)
-            if size <= LINE_BYTES:
-                parts.append(rest)
-            elif parts:
-                parts = []
-                log.warning("a message of more than %d bytes was left out", LINE_BYTES)
+            parts.append(rest)
+            if size > LINE_BYTES:
+                whole = b"".join(parts)
+                parts = [whole[:EDGE_BYTES], whole[-EDGE_BYTES:]]
 
 
 def _message(line: bytes) -> SessionMessage | None:
@@ -112,6 +122,24 @@ def _refusal(line: bytes) -> SessionMessage | None:
             asked = named if isinstance(named, (str, int)) and not isinstance(named, bool) else None
     error = types.ErrorData(code=code, message=text)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=well_formed(asked), error=error))
+
+
+def _too_long(edges: bytes) -> SessionMessage | None:
+    """The error that answers what is too long to be read, without which a host would wait for ever; None for what was
+    an answer itself.
+
+    Args:
+        edges: Its beginning and its end.
+    """
+    if _ANSWERS.match(edges):
+        return None
+    found = _BEGINS.match(edges) or _ENDS.fullmatch(edges)
+    error = types.ErrorData(
+        code=types.INVALID_REQUEST,
+        message=f"the message has more than {LINE_BYTES:,} bytes and was left out: send less",
+    )
+    asked = None if found is None else well_formed(json.loads(found[1].decode("utf-8", "replace")))
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=asked, error=error))
 
 
 async def _write(descriptor: int, out: MemoryObjectReceiveStream[SessionMessage]) -> None:

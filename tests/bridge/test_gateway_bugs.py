@@ -108,6 +108,28 @@ def test_every_message_gets_the_answer_that_the_protocol_wants_and_ids_keep_thei
             assert type(answered["id"]) is type(answer[0])
 
 
+def test_a_message_that_is_too_long_is_answered_too_as_far_as_it_shows_who_asked(tmp_path: Path) -> None:
+    long = {"x": "y" * (9 << 20)}
+    newer = {"method": "ping", "params": {"id": 5, **long}, "jsonrpc": "2.0", "id": "seven"}  # as TypeScript writes it
+    with serving(tmp_path) as process:
+        for message, asked in [
+            (request(6, "ping", **long), 6),
+            (newer, "seven"),
+            ({"method": "ping", "params": {**long, "id": 5}}, None),
+            ({**long, "id": 5}, None),
+        ]:
+            for answer in ({"jsonrpc": "2.0", "id": 77, "result": long}, {"result": long, "jsonrpc": "2.0", "id": 77}):
+                send(process, answer)  # is answered by nothing
+            send(process, message)
+            answered = receive(process)
+            assert (answered["id"], answered["error"]["message"]) == (
+                asked,
+                "the message has more than 8,388,608 bytes and was left out: send less",
+            )
+        send(process, INITIALIZE)
+        assert receive(process)["id"] == 0
+
+
 def descendants(pid: int) -> list[int]:
     """Children of a process and theirs, in whatever session; as descriptors that become readable when they end."""
     children = [

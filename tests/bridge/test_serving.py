@@ -171,9 +171,9 @@ def test_standard_output_has_nothing_but_messages(tmp_path: Path, servers: Path)
     process.stdin.write("x" * (9 << 20) + "\n")  # no message, and too long for one
     process.stdin.write("".join(json.dumps(each) + "\n" for each in asked))
     process.stdin.flush()
-    lines = [json.loads(process.stdout.readline()) for _ in range(2)]
+    lines = [json.loads(process.stdout.readline()) for _ in range(3)]
     rest, said = process.communicate(timeout=60)  # its input closes: the host has gone
-    assert [line["id"] for line in lines] == [1, 2]
+    assert [line["id"] for line in lines] == [None, 1, 2]
     assert rest == ""
     assert "a message of more than 8388608 bytes was left out" in said
     assert process.returncode == 0
