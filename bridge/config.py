@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from bridge.approval import Approver
-    from bridge.elicitation import Elicit
+    from bridge.elicitation import Elicit, Elicitation
     from bridge.events import Event
     from bridge.executor import Executor
     from bridge.logbook import Logbook
@@ -110,15 +110,19 @@ class Configuration:
             ServerUnavailable: There are such servers, and `down` is None.
             ConfigurationError: The lock file cannot be used.
         """
+        from bridge.elicitation import ElicitationAnswer
         from bridge.lock import admitted, lock_of
         from bridge.offer import down as down_of
 
         failed: dict[str, str] = {} if down is None else down
         lock = None if unlocked else lock_of(self.lock)
 
+        def nobody(question: Elicitation) -> ElicitationAnswer:
+            return ElicitationAnswer.decline("the tools are listed only, and nobody is there")
+
         async def start(server: Server, tasks: TaskGroup) -> None:
             try:
-                await server.start(tasks)
+                await server.start(tasks, elicit=nobody)  # some have tools only for those who can be asked
             except ServerUnavailable as error:
                 failed[server.name] = str(error)
 

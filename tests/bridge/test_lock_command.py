@@ -103,3 +103,11 @@ def test_writing_and_checking_at_once_is_refused(folder: Path, command: Command)
         "",
         "sandbridge: --lock stands against --check: leave out one of them\n",
     )
+
+
+def test_a_lock_has_the_tools_that_a_server_offers_only_where_a_person_can_be_asked(
+    folder: Path, command: Command
+) -> None:
+    (folder / "tools.json").write_text(json.dumps([TRACK, {**PRICE, "_meta": {"asks": True}}]))
+    assert command("tools", "--lock") == (0, "", f"{folder / 'team.lock'}: 2 tools (2 added, 0 removed, 0 changed)\n")
+    assert list(Lock.read(folder / "team.lock").servers["carrier"]) == ["price", "track"]
