@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bridge.run import Run
 
 QUESTION_CHARACTERS: Final = 16_000  # about four screens; a longer question would be answered unread
+UNREADABLE: Final = "the host's person was not asked: what would be asked is too long to be read in a dialogue"
 REASON_CHARACTERS: Final = 2_000
 _HEAD: Final = "Sandbridge: a program that the model wrote wants to make a call that needs your approval."
 _SCHEMA: Final[dict[str, Any]] = {
@@ -126,12 +127,9 @@ async def ask_now(ctx: ServerRequestContext[Any, Any], run: Run) -> dict[str, Ve
     return given
 
 
-def ask_next(run: Run) -> types.InputRequiredResult | None:
-    """Ask with the result of the request (2026-07-28); None where there is nothing that can be asked."""
-    asked = questions(run)
-    if not asked:
-        return None
-    requests: dict[str, Any] = dict(asked)
+def ask_next(run: Run) -> types.InputRequiredResult:
+    """Ask with the result of the request (2026-07-28)."""
+    requests: dict[str, Any] = dict(questions(run))
     return types.InputRequiredResult(request_state=json.dumps({"run": run.id}), input_requests=requests)
 
 

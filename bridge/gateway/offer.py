@@ -82,6 +82,7 @@ _RUN_SCHEMA: Final[dict[str, Any]] = {
     "properties": {
         "program": {"type": "string", "description": "The whole program, as plain JavaScript text."},
         "inputs": {"description": "JSON; the global `inputs` of the program."},
+        "reuse": {"type": "string", "description": "A run that failed: its completed calls are not made again."},
     },
     "required": ["program"],
     "additionalProperties": False,

@@ -92,10 +92,18 @@ class Runs:
         self._finished: OrderedDict[str, tuple[Owner, Result]] = OrderedDict()
         self._owners: OrderedDict[str, Owner] = OrderedDict()  # of what a link names
 
-    async def start(self, ctx: ServerRequestContext[Any, Any], program: str, inputs: Any) -> Answer:
-        """Run a program to its outcome, to a question, or to a pause."""
+    async def start(
+        self, ctx: ServerRequestContext[Any, Any], program: str, inputs: Any, reuse: str | None = None
+    ) -> Answer:
+        """Run a program to its outcome, to a question, or to a pause.
+
+        Args:
+            reuse: A run of this host that has ended, whose completed calls this one takes over.
+        """
         owner = owner_of()
         self._sweep()
+        if reuse is not None and (reuse not in self._finished or self._finished[reuse][0] != owner):
+            return offer.failed(f"there is no run {reuse[:64]!r} of yours that has ended: leave out `reuse`")
         if sum(held.owner == owner for held in self._paused.values()) >= PAUSED:
             return offer.failed(f"{PAUSED} runs of yours wait for a person: resume_program goes on with one of them")
 
@@ -104,7 +112,7 @@ class Runs:
         async def work() -> Answer:
             try:
                 run = await self._executor.start(
-                    program, inputs=inputs, context=asked, on_event=asked.told.hear, wait=False
+                    program, inputs=inputs, context=asked, on_event=asked.told.hear, reuse=reuse, wait=False
                 )
             except (TypeError, ValueError) as error:
                 return offer.failed(str(error))
@@ -198,8 +206,10 @@ class Runs:
             return None
         if not asking.can_ask(ctx) or not run.approvals:
             return self._outcome(held)
+        if not asking.questions(run):
+            return self._outcome(held, asking.UNREADABLE)
         if modern:
-            return asking.ask_next(run) or self._outcome(held)
+            return asking.ask_next(run)
         given = await asking.ask_now(ctx, run)
         if not given:
             return self._outcome(held)
@@ -226,7 +236,8 @@ class Runs:
         pictures: list[types.ResourceLink] = []
         for number, image in enumerate(result.images):
             name = image.handle or f"{result.run_id}.{number}"
-            if image.handle and not image.handle.startswith(BLOB):  # a program's claim must not open another's result
+            # A program's claim must open neither another's result nor what another was given.
+            if image.handle and not (image.handle.startswith(BLOB) and self._owners.get(name, owner) == owner):
                 continue
             self._owners[name] = owner
             pictures.append(

@@ -219,7 +219,7 @@ class Gateway:
             return await self._runs.answered(ctx, params.request_state, params.input_responses or {})
         if params.name == offer.RESUME:
             return await self._runs.resume(ctx, given["run_id"])
-        return await self._runs.start(ctx, given["program"], given.get("inputs"))
+        return await self._runs.start(ctx, given["program"], given.get("inputs"), given.get("reuse"))
 
     def _remember(self, ctx: ServerRequestContext[Any, Any]) -> None:
         """Keep the session of a host that can only be told of changes by it."""

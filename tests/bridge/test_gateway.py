@@ -137,7 +137,7 @@ async def test_no_tool_takes_a_verdict(gateway: Gateway, revision: str) -> None:
         listed = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
     assert list(listed["resume_program"]["properties"]) == ["run_id"]
     assert listed["resume_program"]["additionalProperties"] is False
-    assert list(listed["run_program"]["properties"]) == ["program", "inputs"]
+    assert list(listed["run_program"]["properties"]) == ["program", "inputs", "reuse"]
 
 
 async def test_three_hundred_tools_are_declared_within_the_budget_and_the_rest_is_searched_for(
@@ -480,6 +480,9 @@ async def test_a_question_too_long_to_be_read_is_not_asked(gateway: Gateway, sho
     async with host(gateway, revision, person) as client:
         result = await run(client, "return await tools.pay({ text: 'x'.repeat(20_000) })")
     assert data(result)["status"] == "paused"
+    assert data(result)["warnings"] == [
+        "the host's person was not asked: what would be asked is too long to be read in a dialogue"
+    ]
     assert person.read == []
 
 
