@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -112,9 +111,15 @@ class Following:
                     followed.sessions.pop(key, None)
             self._unless_wanted(uri, followed)
 
+        said = False
         with followed.scope:
             while True:
-                with suppress(MCPError, ToolError, SubscriptionLost, ListenNotSupportedError, TimeoutError):
+                try:
                     await upstreams.follow(uri, changed)
-                log.debug("%s is not followed any more: tried again", cut(visible(uri), 200))
+                except (MCPError, ToolError, SubscriptionLost, ListenNotSupportedError, TimeoutError) as error:
+                    if not said:  # the host has been told that it is: what hears of it is the log
+                        said_by_it = error.message if isinstance(error, ToolError) else str(error)
+                        why = cut(visible(said_by_it or type(error).__name__), 200)
+                        log.warning("%s cannot be followed now, and is tried again: %s", cut(visible(uri), 200), why)
+                        said = True
                 await anyio.sleep(AGAIN_S)

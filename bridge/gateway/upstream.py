@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("sandbridge")
 SCHEME: Final = "sandbridge://"
 PAGES: Final = 50  # of one list of one server
-ENTRIES: Final = 1_000  # of one list of one server
 LIST_S: Final = 15.0  # for the lists of one server
 UNSUBSCRIBE_S: Final = 2.0
 READ_S: Final = 60.0  # for one resource or prompt
@@ -234,7 +233,7 @@ class Upstreams:
 
 
 async def _pages(server: Server, ask: Callable[[Client, str | None], Awaitable[Page]]) -> list[Page]:
-    """All pages of a list, up to a bound."""
+    """All pages of a list, up to a bound; one that goes on after it is said to be cut."""
     pages: list[Page] = []
     cursors: set[str | None] = set()
     cursor: str | None = None
@@ -244,7 +243,8 @@ async def _pages(server: Server, ask: Callable[[Client, str | None], Awaitable[P
         pages.append(await server.ask(lambda client, at=asked: ask(client, at)))
         cursor = pages[-1].next_cursor
         if cursor is None:
-            break
+            return pages
+    log.warning("server %s: a list of it goes on after %d pages, and the rest was left out", server.name, len(pages))
     return pages
 
 

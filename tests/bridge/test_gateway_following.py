@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -16,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
 
 from bridge import Executor, mcp
-from bridge.gateway import Gateway, following
+from bridge.gateway import Gateway, following, upstream
 from sandbox import Sandbox
 from tests.bridge.odd_servers import ROOT
 
@@ -127,6 +128,33 @@ async def test_a_resource_of_no_server_cannot_be_followed(gateway: Gateway) -> N
     assert str(caught.value) == "there is no resource sandbridge://nobody/x to follow"
 
 
+async def test_a_resource_that_its_server_cannot_tell_of_is_said_so_once_in_the_log(
+    opened: Sandbox, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tools.json").write_text("[]")
+    monkeypatch.setattr(following, "AGAIN_S", 0)
+    server = mcp.stdio("small", sys.executable, [str(SCRIPT.with_name("listed.py")), str(tmp_path / "tools.json")])
+    tries: list[str] = []
+    follow = server.ask
+
+    async def ask(*given: Any) -> Any:
+        tries.append("")
+        return await follow(*given)
+
+    monkeypatch.setattr(server, "ask", ask)
+    async with Executor([server], sandbox=opened) as executor, anyio.create_task_group() as tasks:
+        gateway = Gateway(executor)
+        tasks.start_soon(gateway.watch)
+        async with host(gateway, "2025-11-25") as client:
+            params = types.SubscribeRequestParams(uri="sandbridge://small/memo://note")
+            await client.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
+            while len(tries) < 3:
+                await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    (said,) = [line for line in caplog.messages if "memo://note" in line]
+    assert said == "sandbridge://small/memo://note cannot be followed now, and is tried again: unknown"
+
+
 async def test_one_session_follows_no_more_than_its_share(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "EACH", 0)
     async with host(gateway, "2025-11-25") as client:
@@ -134,6 +162,18 @@ async def test_one_session_follows_no_more_than_its_share(gateway: Gateway, monk
         with pytest.raises(MCPError) as caught:
             await client.session.send_request(types.SubscribeRequest(params=params), types.EmptyResult)
     assert str(caught.value) == "0 resources are followed in this session: unsubscribe from one"
+
+
+async def test_a_list_that_is_cut_is_said_so_in_the_log(
+    opened: Sandbox, revision: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(upstream, "PAGES", 3)
+    (tmp_path / "tools.json").write_text("[]")
+    server = mcp.stdio("endless", sys.executable, [str(SCRIPT.with_name("listed.py")), str(tmp_path / "tools.json")])
+    async with Executor([server], sandbox=opened) as executor, host(Gateway(executor), revision) as client:
+        listed = (await client.list_resources()).resources
+    assert [resource.name for resource in listed] == ["endless/0", "endless/1", "endless/2"]
+    assert caplog.messages == ["server endless: a list of it goes on after 3 pages, and the rest was left out"]
 
 
 # ---- lists ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
     python listed.py FILE
 
 A call returns the name of its tool and the arguments as text. It speaks 2025-11-25, and reads the file for every list.
+Its list of resources has no end. A tool with `"_meta": {"asks": true}` is there only for clients whose person can be
+asked.
 """
 
 from __future__ import annotations
@@ -12,15 +14,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+can_be_asked = False
+
 
 def answer(message: dict[str, Any], file: Path) -> dict[str, Any] | None:
     """What a request is answered; None for what needs none."""
+    global can_be_asked
     match message["method"]:
         case "initialize":
+            can_be_asked = "elicitation" in message["params"]["capabilities"]
             info = {"name": "listed", "version": "1"}
             return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
         case "tools/list":
-            return {"tools": json.loads(file.read_text("utf-8"))}
+            tools = json.loads(file.read_text("utf-8"))
+            return {"tools": [each for each in tools if can_be_asked or not each.get("_meta", {}).get("asks")]}
+        case "resources/list":
+            number = int(message.get("params", {}).get("cursor") or 0)
+            return {"resources": [{"uri": f"memo://{number}", "name": str(number)}], "nextCursor": str(number + 1)}
         case "tools/call":
             given = message["params"]
             return {"content": [{"type": "text", "text": f"{given['name']} {json.dumps(given.get('arguments'))}"}]}
