@@ -32,7 +32,7 @@ class Output:
     def size(self) -> int:
         """Bytes that it holds in memory, about."""
         pieces = len(self.emitted) + len(self.images) + len(self.logs) + len(self.notices)
-        return self._bytes + self._logged + _PIECE_BYTES * pieces
+        return 2 * self._bytes + self._logged + _PIECE_BYTES * pieces  # what is shown stands in the result as well
 
     def take(self, wave: Wave, limits: Limits) -> bool:
         """Take in what a wave brought; False when it is more than an honest worker lets through."""

@@ -244,7 +244,7 @@ class RunState:
     def size(self) -> int:
         """Bytes that it holds in memory, about."""
         began, ended = self.began, self.program_end
-        value = len(bytes(ended.value)) if isinstance(ended, Returned) else 0
+        value = 3 * len(bytes(ended.value)) if isinstance(ended, Returned) else 0  # read, and for the model, too
         calls = sum(_CALL_BYTES + 2 * len(bytes(call.made)) + len(call.text) for call in self.calls.values())
         waves = _WAVE_BYTES * (len(self.waves) + len(self.deliveries))
         return len(began.program) + len(bytes(began.inputs)) + value + calls + waves + self.output.size
