@@ -13,8 +13,8 @@ pytestmark = pytest.mark.anyio
 
 BOUND = 1 << 20
 FULL = {  # what a run may be full of -> a program of a third of the bound
-    "value": "return 'v'.repeat(350000)",
-    "text": "text('t'.repeat(350000)); return 1",
+    "value": "return 'v'.repeat(110000)",
+    "text": "text('t'.repeat(170000)); return 1",
     "pieces of text": "for (let i = 0; i < 2800; i++) text(''); return 1",
     "arguments": "await small({ text: 'a'.repeat(180000) }); return 1",
     "replies": "await large({}); return 1",
