@@ -362,7 +362,7 @@ def _written(tool: str, arguments: Any) -> str:
 
 def _reason(row: CallRow) -> str:
     """Why it failed, without what the line says already."""
-    reason = row.error.removeprefix("denied: ") if row.outcome == "denied" else row.error
+    reason = row.error.removeprefix(f"{row.outcome}: ")
     return reason.removeprefix(f"{row.tool} was denied: ")
 
 

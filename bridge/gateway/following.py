@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from bridge.errors import ToolError
 from bridge.gateway.runs import Owner, owner_of
+from bridge.gateway.telling import tell
 from bridge.text import cut, visible
 
 if TYPE_CHECKING:
@@ -104,11 +105,7 @@ class Following:
     async def _keep(self, upstreams: Upstreams, uri: str, followed: _Followed) -> None:
         async def changed() -> None:
             await self._bus.publish(ResourceUpdated(uri=uri))
-            for key, session in list(followed.sessions.items()):
-                try:
-                    await session.send_resource_updated(uri)
-                except (MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    followed.sessions.pop(key, None)
+            await tell(followed.sessions, lambda session: session.send_resource_updated(uri))
             self._unless_wanted(uri, followed)
 
         said = False

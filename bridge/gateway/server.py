@@ -33,6 +33,7 @@ from bridge.gateway.clients import Listening
 from bridge.gateway.fetching import Fetching
 from bridge.gateway.following import Following
 from bridge.gateway.runs import SESSION_HEADER, Runs
+from bridge.gateway.telling import tell
 from bridge.gateway.upstream import NOT_FOUND, Upstreams
 from bridge.mcp.result import Blob
 from bridge.schema import Checker
@@ -183,11 +184,7 @@ class Gateway:
     async def _publish(self, changed: ServerEvent) -> None:
         """Tell hosts of both revisions."""
         await self._bus.publish(changed)
-        for key, session in list(self._told.items()):
-            try:
-                await session.send_notification(event_to_notification(changed, {}))
-            except (MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-                self._told.pop(key, None)
+        await tell(self._told, lambda session: session.send_notification(event_to_notification(changed, {})))
 
     async def _ready(self) -> Executor:
         await self._opened.wait()

@@ -266,23 +266,25 @@ def test_every_call_before_a_failure_says_what_became_of_it() -> None:
         row(outcome="not_started"),
         row(outcome="expired"),
         row(arguments=[float("nan"), "\ud83d"], preview="a\x1b" + "b" * 300),
+        row(outcome="failed", error="failed: the disk is full"),
     ]
     lines = failed(rows=rows)
     first = lines.index(f"{LABEL} calls so far, in order; what ran is not undone, so do not repeat its effects:") + 1
-    assert lines[first : first + 13] == [
+    assert lines[first : first + 14] == [
         f'  1. tools.mail.send({{"to":"ada","body":"{"x" * 115}... 385 more characters"}}) -> {{"id":1}}',
         "  2. tools.echo({}) -> done (reused)",
         "  3. tools.echo({}) -> 7 (answered in place of the tool)",
         "  4. tools.echo({}) -> failed: NOT_FOUND: no such order",
         "  5. tools.echo({}) -> denied: use staging",
         "  6. tools.echo({}) -> not sent, the arguments were refused: invalid_arguments: value is missing",
-        "  7. tools.echo({}) -> not sent, there is no such tool: unknown_tool: none",
+        "  7. tools.echo({}) -> not sent, there is no such tool: none",
         "  8. tools.echo({}) -> cancelled, it may have run",
-        "  9. tools.echo({}) -> no answer in time, it may have run: timeout: 60 s",
+        "  9. tools.echo({}) -> no answer in time, it may have run: 60 s",
         "  10. tools.echo({}) -> sent, and no answer came: it may have run",
         "  11. tools.echo({}) -> not sent, the program had ended",
         "  12. tools.echo({}) -> not sent, nobody answered in time",
         f"  13. tools.echo(...) -> a\\u{{1b}}{'b' * 158}... 142 more characters",
+        "  14. tools.echo({}) -> failed: the disk is full",
     ]
 
 
