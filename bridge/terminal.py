@@ -86,7 +86,7 @@ def lookalikes(name: str) -> str:
     `p\u{430}y`, with a Cyrillic letter, reads as `pay` and is another name.
     """
     strange = any(not character.isascii() and _reads_as_ascii(character) for character in name)
-    return "".join(c if c.isascii() else f"\\u{{{ord(c):x}}}" for c in name) if strange else ""
+    return "".join(c if c.isascii() and c.isprintable() else f"\\u{{{ord(c):x}}}" for c in name) if strange else ""
 
 
 def _reads_as_ascii(character: str) -> bool:
