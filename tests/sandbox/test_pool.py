@@ -296,6 +296,7 @@ async def test_a_zygote_is_replaced_after_its_number_of_forks_and_after_a_crash(
                 assert isinstance(wave.end, Returned)
             await gone(sandbox)
         assert len(zygotes) >= 2
+    async with Sandbox(limits=SMALL, spares=1) as sandbox:  # one that no number of forks renews meanwhile
         async with sandbox.worker() as worker:
             old = worker.origin
             os.kill(worker.pid, signal.SIGSEGV)
