@@ -315,10 +315,11 @@ class Sandbox:
                     continue
                 await self._wanted.wait()
             since = time.monotonic() - self._last_step
-            if since < (LONG_S if self._computing else QUIET_S):
+            crowded = len(self._live) >= self.max_waiting + self._spare_count  # those that are dying count, too
+            if crowded or since < (LONG_S if self._computing else QUIET_S):
                 await anyio.sleep(QUIET_S)
                 continue
-            if len(self._spares) < self._spare_count and len(self._live) < self.max_waiting + self._spare_count:
+            if len(self._spares) < self._spare_count:
                 try:
                     self._spares.append(await self._make(spare=True))
                 except (SandboxError, OSError):

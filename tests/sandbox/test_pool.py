@@ -385,3 +385,17 @@ async def test_a_worker_that_was_made_while_its_zygote_was_retired_serves_no_pro
         await sandbox.bury(sandbox._spares.popleft())  # the one that entering has left
         async with sandbox.worker() as worker:
             assert worker.origin is not first
+
+
+async def test_a_crowd_of_dying_workers_does_not_hold_the_loop() -> None:
+    async with Sandbox(limits=SMALL, spares=1, max_waiting=1) as sandbox:
+        with anyio.fail_after(60):
+            while not sandbox.occupancy.spares:
+                await anyio.lowlevel.checkpoint()
+            crowd = [await sandbox._make() for _ in range(2)]  # as many as may be, and none of them is given back yet
+            async with sandbox.worker():
+                pass  # the spare was taken: another one is wanted, and there is no room for it
+            await anyio.sleep(0.05)
+            for worker in crowd:
+                await sandbox.bury(worker)
+            assert (await play(sandbox, "return 1")).value == 1
