@@ -49,3 +49,15 @@ def store(url: str) -> Generator[Store]:
     """The store as the one who decides has it: nothing else of the process that runs programs."""
     with Store(url) as opened:
         yield opened
+
+
+@pytest.fixture(params=["2025-11-25", "2026-07-28"])
+def revision(request: pytest.FixtureRequest) -> str:
+    """Of the protocol, as a host speaks it."""
+    return request.param
+
+
+@pytest.fixture(scope="module", params=[[], ["--older"]], ids=["server 2026", "server 2025"])
+def older(request: pytest.FixtureRequest) -> list[str]:
+    """What a server of tests/servers is told, to speak the newer revision or the older one."""
+    return request.param

@@ -22,11 +22,6 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=["2025-11-25", "2026-07-28"])
-def revision(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def made() -> list[int]:
     """The calls that were made."""

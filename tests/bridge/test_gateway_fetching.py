@@ -35,14 +35,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=["2025-11-25", "2026-07-28"])
-def revision(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module", params=[[], ["--older"]], ids=["server 2026", "server 2025"])
-async def gateway(request: pytest.FixtureRequest, opened: Sandbox) -> AsyncGenerator[Gateway]:
-    async with watched(opened, *request.param) as gateway:
+@pytest.fixture(scope="module")
+async def gateway(older: list[str], opened: Sandbox) -> AsyncGenerator[Gateway]:
+    async with watched(opened, *older) as gateway:
         yield gateway
 
 

@@ -27,14 +27,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=["2025-11-25", "2026-07-28"])
-def revision(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module", params=[[], ["--older"]], ids=["server 2026", "server 2025"])
-async def gateway(request: pytest.FixtureRequest, opened: Sandbox) -> AsyncGenerator[Gateway]:
-    server = mcp.stdio("watched", sys.executable, [str(SCRIPT), *request.param], require_approval="never")
+@pytest.fixture(scope="module")
+async def gateway(older: list[str], opened: Sandbox) -> AsyncGenerator[Gateway]:
+    server = mcp.stdio("watched", sys.executable, [str(SCRIPT), *older], require_approval="never")
     async with Executor([server], sandbox=opened) as executor:
         yield Gateway(executor)
 

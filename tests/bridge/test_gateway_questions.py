@@ -30,14 +30,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=["2025-11-25", "2026-07-28"])
-def revision(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module", params=[[], ["--older"]], ids=["server 2026", "server 2025"])
-async def gateway(request: pytest.FixtureRequest, opened: Sandbox) -> AsyncGenerator[Gateway]:
-    server = mcp.stdio("asks", sys.executable, [str(SCRIPT), *request.param])
+@pytest.fixture(scope="module")
+async def gateway(older: list[str], opened: Sandbox) -> AsyncGenerator[Gateway]:
+    server = mcp.stdio("asks", sys.executable, [str(SCRIPT), *older])
     policy = Policy([allow("asks/*"), ask("asks/twice")])
     async with Executor([server], policy=policy, sandbox=opened, elicit=questions.elicit) as executor:
         yield Gateway(executor)
