@@ -98,7 +98,7 @@ def fitting(ready: list[Reply], frame_bytes: int) -> tuple[list[Reply], list[Rep
         if isinstance(reply, Resolved):
             left -= memoryview(reply.value).nbytes
         elif isinstance(reply, Rejected):
-            left -= 6 * (len(reply.message) + len(reply.tool) + len(reply.code)) + len(bytes(reply.details))
+            left -= 6 * (len(reply.message) + len(reply.tool) + len(reply.code)) + memoryview(reply.details).nbytes
         if left < 0 and not index and isinstance(reply, Rejected):  # frames are small here: the code says enough
             details = msgspec.Raw(b"null")
             ready[0] = msgspec.structs.replace(reply, message=reply.message[: frame_bytes // 12], details=details)

@@ -244,10 +244,10 @@ class RunState:
     def size(self) -> int:
         """Bytes that it holds in memory, about."""
         began, ended = self.began, self.program_end
-        value = 3 * len(bytes(ended.value)) if isinstance(ended, Returned) else 0  # read, and for the model, too
-        calls = sum(_CALL_BYTES + 2 * len(bytes(call.made)) + len(call.text) for call in self.calls.values())
+        value = 3 * memoryview(ended.value).nbytes if isinstance(ended, Returned) else 0  # read, and for the model, too
+        calls = sum(_CALL_BYTES + 2 * memoryview(call.made).nbytes + len(call.text) for call in self.calls.values())
         waves = _WAVE_BYTES * (len(self.waves) + len(self.deliveries))
-        return len(began.program) + len(bytes(began.inputs)) + value + calls + waves + self.output.size
+        return len(began.program) + memoryview(began.inputs).nbytes + value + calls + waves + self.output.size
 
     def notices(self) -> list[Notice]:
         """Every warning so far, those of the calls last."""
