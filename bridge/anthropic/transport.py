@@ -14,7 +14,7 @@ from anthropic import APIStatusError
 
 from bridge.anthropic.streaming import Streamed
 from bridge.anthropic.wire import Block
-from bridge.errors import BridgeError, StateError
+from bridge.errors import BridgeError
 from bridge.streamed import HEADERS, Lines, SyncLines, options_of
 
 if TYPE_CHECKING:
@@ -35,15 +35,21 @@ class _Exchange:
     """One request, and its response from the first part on: what cannot be served is refused before."""
 
     def __init__(self, request: httpx2.Request, content: bytes, serve: Serve) -> None:
-        if not request.url.path.endswith("/v1/messages"):
+        self.refused: httpx2.Response | None = None
+        self.stream = False
+        if request.method != "POST" or not request.url.path.endswith("/v1/messages"):
             text = "a client of local() serves messages.create and messages.stream: use the original client for others"
-            raise StateError(text)
+            said = {"type": "error", "error": {"type": "not_found_error", "message": text}}
+            self.refused = httpx2.Response(404, json=said)
+            return
         body: Block = json.loads(content)
         self.stream = bool(body.pop("stream", False))
         self._made = serve(body, options_of(request))
 
     async def response(self) -> httpx2.Response | None:
         """The response where it is not streamed, or refused; None where `lines` are to be read."""
+        if self.refused is not None:
+            return self.refused
         try:
             self._message = await anext(self._made)
             if self.stream:

@@ -22,13 +22,12 @@ class Output:
     """What is put together for one response to the application.
 
     Args:
-        own_id: Of the response, until its end says otherwise.
         code: The code tool, and its definition as the model was given it.
         echoed: What a response repeats of its request.
     """
 
-    def __init__(self, own_id: str, code: CodeTool, code_tool: Item, echoed: Item) -> None:
-        self.id = own_id
+    def __init__(self, code: CodeTool, code_tool: Item, echoed: Item) -> None:
+        self.id = ""
         self.items: list[Item] = []
         self._code = code
         self._code_tool = code_tool
@@ -43,8 +42,9 @@ class Output:
         return {"type": kind, "sequence_number": self._number, **fields}
 
     def begin(self, response: Item) -> Iterator[Item]:
-        """The first events, once."""
+        """The first events, once. From here on a stream has its id, which holds that of the vendor's response."""
         if self._number < 0:
+            self.id = dialect.id_that_waits(response["id"])
             begun: Item = {
                 "id": self.id,
                 "status": "in_progress",

@@ -6,15 +6,16 @@ executor's own tools besides those of the request. Deferred tools of programs ar
 vendor's `tool_search`, and shown as that shows it. What the vendor's service owns is owned here: programs that wait for
 the application, and the responses that it continues. Requests without programs go through unchanged.
 
-A response that waits has an id of ours, which holds the vendor's; the last one of a turn has the vendor's own. With a
-store, a program that waits goes on in another process: the ids of its calls hold the run's. What policy asks about and
-the executor's approver leaves open is sent as `mcp_approval_request`.
+A response that waits has an id of ours, which holds the vendor's; the last one of a turn has the vendor's own. A stream
+has one id from its first event to its last, as the SDK wants it: ours, which holds that of the model's first response;
+where the model gave several, only this client knows the last one. With a store, a program that waits goes on in another
+process: the ids of its calls hold the run's. What policy asks about and the executor's approver leaves open is sent as
+`mcp_approval_request`.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -93,8 +94,6 @@ class _Service:
             options: Headers, query and timeout, of every request to the model that it takes.
         """
         previous, items = body.get("previous_response_id"), listed(body.get("input"))
-        if previous in self._vendors:
-            body["previous_response_id"] = self._vendors[previous]
         if dialect.speaks_hosted(listed(body.get("tools"))):
             if body.get("background"):
                 raise Refusal("programs do not run in the background here: leave background out", "background")
@@ -106,7 +105,9 @@ class _Service:
         elif previous in self._waiting:
             raise Refusal("a program waits: its continuation needs programmatic_tool_calling in tools", "tools")
         else:
-            params = body | {"input": listed(body.get("input"))} if isinstance(self._model, Chat) else dict(body)
+            params = body | {"input": items} if isinstance(self._model, Chat) else dict(body)
+            if previous is not None:
+                params["previous_response_id"] = self._vendors_id(previous)
             events = self._model.ask(params, options, stream=bool(params.pop("stream", False)))
         async with aclosing(events):
             async for event in events:
@@ -171,9 +172,10 @@ class _Service:
             raise Refusal(f"a tool of the model cannot be named {min(taken)!r} here: rename it", "tools")
         echoed = {name: body.get(name) for name in ("tools", "instructions", "previous_response_id")}
         echoed["tool_choice"] = body.get("tool_choice") or "auto"
-        out = Output(f"resp_{secrets.token_hex(16)}", code, code_tool, echoed)
+        out, stream = Output(code, code_tool, echoed), bool(body.get("stream"))
         choice = dialect.choice_for_model(body.get("tool_choice"), code_tool)
-        previous, new = body.get("previous_response_id"), dialect.plain_items(items, code_tool, search)
+        previous = self._vendors_id(body.get("previous_response_id"))
+        new = dialect.plain_items(items, code_tool, search)
         if waiting is not None:
             choice = None  # a forced tool is for the first request
             said = await waiting.take(items, whole=not chained)
@@ -182,7 +184,7 @@ class _Service:
             for event in self._news(out, waiting):
                 yield event
             if not waiting.ended:
-                yield self._pause(out, waiting)
+                yield self._pause(out, waiting, stream=stream)
                 return
             previous, new = waiting.response["id"], [*waiting.outputs(), *dialect.plain_items(said, code_tool, search)]
         params: Item = {name: part for name, part in body.items() if name not in (*_NOT_PASSED_ON, "stream")}
@@ -196,7 +198,7 @@ class _Service:
             before, ran, given = waiting, bool(begun), len(out.items)
             asked = params if choice is None else params | {"tool_choice": choice}
             try:
-                async with aclosing(self._model.ask(asked, options, stream=bool(body.get("stream")))) as events:
+                async with aclosing(self._model.ask(asked, options, stream=stream)) as events:
                     async for event in events:
                         response = event["response"] if event["type"] in END else response
                         for shown in out.passed_on(event):
@@ -209,7 +211,9 @@ class _Service:
                     raise
                 del out.items[given:]
                 begun.clear()
-                yield self._pause(out, before)  # what has run is not to be run again: an empty continuation goes on
+                yield self._pause(
+                    out, before, stream=stream
+                )  # what has run is not to be run again: an empty continuation goes on
                 return
             if before is not None:
                 self._forget(before)
@@ -218,8 +222,9 @@ class _Service:
             if waiting is not None:
                 begun.append(waiting.step)
             else:
-                self._remember(out.id, previous)
-                yield out.end(response, previous)
+                if stream:
+                    self._remember(out.id, previous)
+                yield out.end(response, out.id if stream else previous)
                 return
             for event in self._news(out, waiting):
                 yield event
@@ -228,7 +233,7 @@ class _Service:
             new = waiting.outputs()
         assert waiting is not None
         begun.clear()  # the application knows how to go on
-        yield self._pause(out, waiting)  # where nothing waits, an empty continuation goes on
+        yield self._pause(out, waiting, stream=stream)  # where nothing waits, an empty continuation goes on
 
     def _request_tools(self, tools: list[Item]) -> RequestTools:
         """The executor with the request's tools; kept, for a conversation has the same ones in every request."""
@@ -269,11 +274,11 @@ class _Service:
     def _news(self, out: Output, waiting: Waiting) -> list[Item]:
         return [event for item in waiting.news() for event in out.add(item)]
 
-    def _pause(self, out: Output, waiting: Waiting) -> Item:
+    def _pause(self, out: Output, waiting: Waiting, *, stream: bool) -> Item:
         """The response with which the application is to go on, under an id of ours."""
         self._forget(waiting)
-        own = dialect.id_that_waits(waiting.response["id"])
-        self._waiting |= {out.id: waiting, own: waiting}  # in a stream the application has seen the first one
+        own = out.id if stream else dialect.id_that_waits(waiting.response["id"])
+        self._waiting[own] = waiting
         while len(self._waiting) > KEPT:
             del self._waiting[next(iter(self._waiting))]
         return out.end(waiting.response, own)
@@ -281,8 +286,12 @@ class _Service:
     def _forget(self, waiting: Waiting) -> None:
         self._waiting = {key: each for key, each in self._waiting.items() if each is not waiting}
 
+    def _vendors_id(self, given: Any) -> Any:
+        """What the vendor knows a response by, whose id the application gives."""
+        return self._vendors.get(given) or dialect.vendors_id(given) if isinstance(given, str) else given
+
     def _remember(self, own: str, vendors: str) -> None:
-        """In a stream the application has seen our id first."""
+        """In a stream the application has our id."""
         self._vendors[own] = vendors
         while len(self._vendors) > KEPT:
             del self._vendors[next(iter(self._vendors))]
