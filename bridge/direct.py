@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +19,7 @@ import msgspec
 
 from bridge import replies
 from bridge.approval import canonical
+from bridge.dialect import is_list, is_object
 from bridge.errors import ToolError
 from bridge.executor import Executor
 from bridge.results import CallRow, Failure, Result, finish
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from bridge.run import Run
 
 
+_NOT_PLAIN: Final = (float, dict, list)
 _OUTCOMES: Final[dict[str, Outcome]] = {
     "unknown_tool": "unknown_tool",
     "denied": "denied",
@@ -143,6 +147,7 @@ async def start(
             refused[number] = ToolError("denied", f"{call.tool} may be called {ways}")
         else:
             try:
+                _check_numbers(call.arguments)
                 arguments = replies.encode([call.arguments])
             except ToolError as error:
                 refused[number] = ToolError("invalid_arguments", f"{call.tool}: {error.message}")
@@ -156,6 +161,20 @@ async def start(
     if made:
         direct.run = await executor.start_calls(made, caller=caller, program=program, limits=limits, context=context)
     return direct
+
+
+def _check_numbers(arguments: Any) -> None:
+    """Raises `ToolError` for a number that JSON has not: `NaN` and `1e999`, which parsers take, would come as null."""
+    waiting: list[tuple[Any, str]] = [(arguments, "arguments")]
+    while waiting:
+        value, path = waiting.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            text = f"{path} is {json.dumps(value)}, which JSON cannot say: send a finite number or null"
+            raise ToolError("invalid_arguments", text)
+        if is_object(value):
+            waiting += [(part, f"{path}.{name}") for name, part in value.items() if isinstance(part, _NOT_PLAIN)]
+        elif is_list(value):
+            waiting += [(part, f"{path}[{index}]") for index, part in enumerate(value) if isinstance(part, _NOT_PLAIN)]
 
 
 async def load(executor: Executor, data: Mapping[str, Any], context: Any = None) -> DirectRun:

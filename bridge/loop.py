@@ -363,8 +363,8 @@ def read_arguments(call: ModelCall) -> Any:
     try:
         return json.loads(call.arguments, strict=False)  # line ends within strings: models write them
     except (ValueError, RecursionError) as error:
-        where = (
-            f"line {error.lineno}, column {error.colno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
-        )
-        text = f"the arguments of {visible(call.name)[:80]} are no JSON ({where or 'nested too deeply'})"
+        where = "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
+        if isinstance(error, json.JSONDecodeError):
+            where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        text = f"the arguments of {visible(call.name)[:80]} are no JSON ({where})"
         raise ToolError("invalid_arguments", f"{text}; send them again, complete, as one JSON object") from None

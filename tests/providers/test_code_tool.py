@@ -62,6 +62,7 @@ def test_arguments_are_read_from_text_and_from_data(arguments: Any, value: Any) 
         ("return 1", "line 1, column 1: Expecting value"),
         ('{"a": 1} {"b": 2}', "line 1, column 10: Extra data"),
         ("[" * 100_000, "nested too deeply"),
+        ("1" * 5_000, "a number has too many digits"),
     ],
 )
 def test_text_that_is_no_json_is_told_with_its_place(arguments: str, why: str) -> None:
@@ -271,3 +272,21 @@ def test_a_declaration_never_refuses_what_the_gate_would_let_through(
     assert not (acyclic and circular(made))
     if jsonschema_rs.validator_for(schema).is_valid(value):
         assert jsonschema_rs.validator_for(made).is_valid(value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ('{"n": NaN}', "arguments.n is NaN"),
+        ('{"n": [1, {"m": 1e999}]}', "arguments.n[1].m is Infinity"),
+        ({"n": float("-inf")}, "arguments.n is -Infinity"),
+    ],
+)
+async def test_a_number_that_json_cannot_say_reaches_no_tool_by_a_direct_call_either(
+    tools: Tools, opened: Sandbox, arguments: Any, path: str
+) -> None:
+    async with Executor(tools.all(), sandbox=opened) as executor:
+        code = CodeTool(executor, direct=["read"])
+        [answer] = (await code.answer([ModelCall(id="1", name="read", arguments=arguments)])).answers
+    said = f"[sandbridge] error invalid_arguments: read: {path}, which JSON cannot say: send a finite number or null"
+    assert (answer.text, answer.failed, tools.reached) == (said, True, [])
