@@ -9,7 +9,7 @@ BridgeError
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from bridge.errors import BridgeError, ConfigurationError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bridge.loop import Answered
 
 TURNS: Final = 25  # requests of one loop; a long task takes about ten when it is done with programs
+_TOLD: Final = 600  # characters of each failure, in what was tried
 SAME_FAILURES: Final = 3  # the same failure so many times: the model does not find a way out of it
 
 
@@ -45,12 +46,16 @@ class Bounds:
             raise ConfigurationError(f"turns must be a whole number from 1 on, not {turns!r}")
         self.turns = turns
         self.used = 0
-        self._failed: list[tuple[str, str]] = []  # how and with what, since the last success
+        self.failed: list[tuple[str, str]] = []  # how and with what, since the last success
 
     @property
     def spent(self) -> bool:
         """Whether no further request may be sent."""
         return self.used >= self.turns
+
+    def restore(self, used: int, failed: Iterable[Sequence[str]]) -> None:
+        """Go on counting where a loop stood when it was put away."""
+        self.used, self.failed = used, [(how, text) for how, text in failed]
 
     def turn(self) -> None:
         """Count one request."""
@@ -68,13 +73,13 @@ class Bounds:
         """
         given = list(answers)
         if not given or not all(answered.failed for answered in given):
-            self._failed.clear()
+            self.failed.clear()
             return
-        self._failed += {_likeness(answered): answered.text for answered in given}.items()
-        for likeness, _ in self._failed[-len(given) :]:
-            alike = [text for other, text in self._failed if other == likeness]
+        self.failed += {_likeness(answered): answered.text[:_TOLD] for answered in given}.items()
+        for likeness, _ in self.failed[-len(given) :]:
+            alike = [text for other, text in self.failed if other == likeness]
             if len(alike) >= SAME_FAILURES:
-                tried = "\n".join(f"{number}. {text[:600]}" for number, text in enumerate(alike, 1))
+                tried = "\n".join(f"{number}. {text}" for number, text in enumerate(alike, 1))
                 raise RepeatedFailure(f"the model failed {len(alike)} times in the same way:\n{tried}", reply)
 
 

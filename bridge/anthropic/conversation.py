@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bridge.run import Run
 
 VERSION: Final = 1  # of a dumped conversation
+_OF_CLIENT: Final = ("bash_", "text_editor_", "memory_", "computer_", "browser_")  # defined there, carried out here
 OnEvent = Callable[[Any], Awaitable[None] | None]
 
 
@@ -70,6 +71,7 @@ class Conversation:
         self._params = _checked(params, hosted=offer.hosted)
         self._turn: Turn | None = None
         self._results: list[Result] = []
+        self._unsaid: list[Any] = []  # of the user: nothing but results may be sent to a program that still runs
         offer.programs.see_all(self.messages)
 
     def __repr__(self) -> str:
@@ -174,11 +176,13 @@ class Conversation:
         state = {
             "version": VERSION,
             "messages": wire.plain(self.messages),
+            "unsaid": wire.plain(self._unsaid),
             "content": turn.content,
             "stop": turn.stop.reason,
             "step": None if step is None else step.dump(),
             "container": wire.plain(self._container),
             "used": self._bounds.used,
+            "failed": self._bounds.failed,
             "turns": self.turns,
         }
         return json.dumps(state)
@@ -196,18 +200,24 @@ class Conversation:
             raise StateError("this is no state of a conversation: give what Conversation.dump() returned") from None
         if version != VERSION:
             raise StateError(f"this state has version {version!r}, and only {VERSION} is known here")
-        self.messages = data["messages"]
+        self.messages, self._unsaid = data["messages"], data.get("unsaid", [])
         self.offer.programs.see_all(self.messages)
         self._turn = await self.offer.restore(data["content"], data["stop"], data["step"], context)
-        self._container, self._bounds.used, self.turns = data["container"], data["used"], data["turns"]
+        self._container, self.turns = data["container"], data["turns"]
+        self._bounds.restore(data["used"], data.get("failed", ()))
         self.status = "paused"
         return self
 
     async def say(self, content: Any) -> Conversation:
-        """Add a message of the user, and go on; the bounds begin anew."""
+        """Add a message of the user, and go on; the bounds begin anew.
+
+        Where a program of the vendor's still waits for results, it gets those first, and the message when it has ended.
+        """
         if self.status == "paused":
             raise StateError("the conversation is paused: resume or cancel it first")
-        self.messages.append({"role": "user", "content": content})
+        self._unsaid.append({"role": "user", "content": content})
+        if self.status == "finished" or not self.offer.programs.live:
+            self._add_unsaid()
         self._bounds = Bounds(self._bounds.turns)
         self.status = "ready"
         return await self.go()
@@ -222,11 +232,18 @@ class Conversation:
         self.messages += turn.messages
         self._results += turn.results
         self.status = "finished" if turn.final else "ready"
+        if self._unsaid and (turn.final or not self.offer.programs.live):
+            self._add_unsaid()
+            self.status = "ready"
         if turn.step is not None and count and not turn.final:
             programs = {call["id"] for call in wire.calls_in(turn.content) if wire.caller_of(call).program is not None}
             own = [answered for answered in turn.step.answers if answered.id not in programs]
             if own:  # what fails within a program is for the program to deal with
                 self._bounds.saw(own, self)
+
+    def _add_unsaid(self) -> None:
+        self.messages += self._unsaid
+        self._unsaid = []
 
     def _force_no_more(self) -> None:
         """A forced tool was for the first request: forced again, the model would never come to an end."""
@@ -318,8 +335,12 @@ def _server_tools(tools: Iterable[Any]) -> list[Any]:
     """Tools of the vendor's, which answer themselves. Raises `ConfigurationError` for one that nobody would answer."""
     kept = list(tools)
     for tool in kept:
-        if tool.get("type", "custom") == "custom":
-            name = tool.get("name")
+        kind, name = str(wire.field(tool, "type") or "custom"), wire.field(tool, "name")
+        if kind.startswith(_OF_CLIENT):
+            raise ConfigurationError(
+                f"a loop cannot answer calls of {name!r} ({kind}): the application carries them out"
+            )
+        if kind == "custom":
             text = f"tools= is for the vendor's own tools, and {name!r} is a function"
             raise ConfigurationError(
                 f"{text}: give it to the executor, as Tool(name=...) if the application answers it"

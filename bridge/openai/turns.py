@@ -243,6 +243,7 @@ class Conversation:
             "response": turn.response.to_dict(mode="json"),
             "step": turn.step.dump(),
             "used": self._bounds.used,
+            "failed": self._bounds.failed,
             "turns": self.turns,
         }
         return json.dumps(state)
@@ -263,7 +264,8 @@ class Conversation:
             raise StateError(f"this state has version {version!r} of {api!r}, and {known}")
         self.transcript = data["transcript"]
         self._turn = await self._restored(data["response"], data["step"], context)
-        self.response, self._bounds.used, self.turns = self._turn.response, data["used"], data["turns"]
+        self.response, self.turns = self._turn.response, data["turns"]
+        self._bounds.restore(data["used"], data.get("failed", ()))
         self.status = "paused"
         return self
 

@@ -132,7 +132,7 @@ def check_messages(messages: list[Block], issued: Mapping[str, Block]) -> None:
         raise Refused("messages.0: the first message must be of the user")
     seen: set[str] = set()
     open_calls: dict[str, Block] = {}
-    for index, message in enumerate(messages):
+    for index, message in enumerate(joined(messages)):
         content = blocks(message)
         if not content:
             raise Refused(f"messages.{index}: all messages must have non-empty content")
@@ -153,6 +153,17 @@ def check_messages(messages: list[Block], issued: Mapping[str, Block]) -> None:
             f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
             + ", ".join(open_calls)
         )
+
+
+def joined(messages: list[Block]) -> list[Block]:
+    """Messages of the user that follow one another are one to the vendor."""
+    made: list[Block] = []
+    for message in messages:
+        if made and message["role"] == made[-1]["role"] == "user" and blocks(message):
+            made[-1] = {"role": "user", "content": [*blocks(made[-1]), *blocks(message)]}
+        else:
+            made.append(message)
+    return made
 
 
 def check_results(index: int, message: Block, content: list[Block], open_calls: dict[str, Block]) -> None:

@@ -143,6 +143,10 @@ async def test_direct_takes_patterns_and_a_name_that_fits_nothing_is_an_error(
             {"tools": [{"name": "mine", "input_schema": {"type": "object"}}]},
             NOT_OURS,
         ),
+        (
+            {"tools": [{"type": "bash_20250124", "name": "bash"}]},
+            "a loop cannot answer calls of 'bash' (bash_20250124): the application carries them out",
+        ),
         ({"max_tokens": None, "model": None}, ""),
         (
             {"hosted": True, "tool_choice": {"type": "any"}},

@@ -222,3 +222,19 @@ async def test_a_program_of_the_hosted_form_served_here_goes_on_in_another_proce
     assert [block.type for block in reply.content] == ["code_execution_tool_result", "text"]
     assert sorted(result["content"] for result in wire.results) == ["12", "1234", "3"]
     assert {result["tool_use_id"] for result in wire.results} == {"toolu_1", "toolu_2", "toolu_3"}
+
+
+async def test_the_same_failure_again_and_again_is_counted_over_pauses(
+    wire: Wire, client: AsyncAnthropic, opened: Sandbox
+) -> None:
+    worse = "await tools.person({ n: 1 }); throw new Error('no')"
+    wire.play(*([program(worse, f"toolu_{number}")] for number in (1, 2, 3)))
+    async with Executor(Tools().all(), sandbox=opened, key=KEY) as executor:
+        talk = await anthropic.run(client, executor, messages=HELLO, **GIVEN)
+        for _ in range(2):
+            talk = await anthropic.load(client, executor, talk.dump(), **GIVEN)
+            await talk.resume({talk.pending[0].id: 1})
+        talk = await anthropic.load(client, executor, talk.dump(), **GIVEN)
+        with pytest.raises(anthropic.RepeatedFailure, match="the model failed 3 times in the same way"):
+            await talk.resume({talk.pending[0].id: 1})
+    assert len(wire.requests) == 3

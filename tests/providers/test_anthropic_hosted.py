@@ -310,3 +310,22 @@ async def test_a_paused_turn_of_a_program_goes_on_with_its_container(
     assert conversation.text == "done"
     assert [request.get("container") for request in wire.requests] == [None, "container_2", "container_2"]
     assert wire.results == [{"type": "tool_result", "tool_use_id": "toolu_1", "content": '{"wrote":{"n":1}}'}]
+
+
+async def test_what_the_user_says_while_a_program_runs_is_sent_when_it_has_ended(
+    wire: Wire, client: AsyncAnthropic, tools: Tools, opened: Sandbox
+) -> None:
+    wire.play([hosted_program(PYTHON), nested("person", {"n": 1}, 1)])
+    wire.play([nested("person", {"n": 2}, 2)], [hosted_result("late"), text("so far")], [text("never mind then")])
+    async with Executor(tools.all(), sandbox=opened, key="k" * 32) as executor:
+        conversation = await (await talk(client, executor)).cancel()
+        assert (await conversation.say("forget it")).status == "paused"
+        given = {"model": "m", "max_tokens": 1000, "hosted": True}
+        conversation = await anthropic.load(client, executor, conversation.dump(), **given)
+        await conversation.resume({conversation.pending[0].id: "Ada"})
+    assert (conversation.status, conversation.text) == ("finished", "never mind then")
+    assert wire.requests[-1]["messages"][-1] == {"role": "user", "content": "forget it"}
+    assert [request["messages"][-1]["content"][0]["content"] for request in wire.requests[1:3]] == [
+        "Error: cancelled: the run was cancelled",
+        "Ada",
+    ]

@@ -122,3 +122,19 @@ async def test_what_is_no_state_is_refused(wire: Wire, client: Any, opened: Sand
         assert (await talk.resume({talk.approvals[0].id: Deny()})).text == "ok"
         with pytest.raises(StateError, match="the conversation is finished"):
             talk.dump()
+
+
+async def test_the_same_failure_again_and_again_is_counted_over_pauses(
+    wire: Wire, client: Any, opened: Sandbox, tmp_path: Path
+) -> None:
+    worse = "await tools.person({a: 1, b: 0}); throw new Error('no')"
+    wire.play(*([calls("run_program", {"program": worse}, number)] for number in (1, 2, 3)))
+    async with world(opened, tmp_path) as executor:
+        talk = await openai.run(client, executor, model="m", input="hi")
+        for _ in range(2):
+            talk = await openai.load(client, executor, talk.dump(), model="m")
+            await talk.resume({talk.pending[0].id: 1})
+        talk = await openai.load(client, executor, talk.dump(), model="m")
+        with pytest.raises(openai.RepeatedFailure, match="the model failed 3 times in the same way"):
+            await talk.resume({talk.pending[0].id: 1})
+    assert len(wire.requests) == 3
