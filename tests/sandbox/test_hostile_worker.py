@@ -113,7 +113,8 @@ async def test_no_exchange_does_more_than_its_calls_and_nothing_is_left(monkeypa
                 tasks.start_soon(some, RUNS // 8)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert statuses.total() == RUNS // 8 * 8
-    assert {"completed", "crashed", "exceeded"} <= set(statuses)
+    rare = {"completed"} if RUNS >= 1000 else set[str]()  # one in a hundred
+    assert {"crashed", "exceeded", *rare} <= set(statuses)
     assert grown < 200 << 10, f"the host grew by {grown >> 10} MiB"
 
 
