@@ -16,11 +16,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from sandbox import standing, walls
+from sandbox.apart import cores
 from sandbox.errors import EngineUnavailable, Overloaded, SandboxClosed, SandboxError
 from sandbox.limits import Limits, MiB
 from sandbox.messages import Reply, Settings, Start, Wave
 from sandbox.origin import CAN_FORK, EXHAUSTED, Origin, Spawner, Zygote, ZygoteLost
-from sandbox.process import Death, Worker, cores
+from sandbox.process import Death, Worker
 
 log: Final = logging.getLogger("sandbridge")
 QUIET_S: Final = 0.001  # spares are made after this much of nothing computing, so that they delay no running step
@@ -334,8 +335,10 @@ class Sandbox:
             self._slots.acquire_nowait()  # a third of the time that the event loop's own checks take
         except anyio.WouldBlock:
             await self._slots.acquire()
+        worker.alone = not self._computing
+        for other in self._computing:
+            other.alone = False  # and need not be waited for awake any more
         self._computing.add(worker)
-        worker.alone = len(self._computing) == 1
         self._last_step = time.monotonic()
         self._busy.set()
 

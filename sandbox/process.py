@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 import anyio.lowlevel
 
+from sandbox.apart import Place
 from sandbox.errors import RemoteProtocolError
 from sandbox.jail import memory_plan
 from sandbox.limits import LimitName, Limits
@@ -31,8 +32,10 @@ READY_S: Final = 30.0
 # Most steps take less than a turn of an event loop costs. While no other worker computes, the loop may as well wait for
 # this one in place, so briefly that nothing else on it is held up: measured, a third of the time of a step.
 BRIEF_S: Final = 0.0005
-# And most of that awake, after a step that took no longer: to be woken costs 50 us, a quarter of a short step.
-AWAKE_S: Final = 0.0003
+# With a core for each of the two the host stays awake instead, for to be woken costs 50 us of a step's 250: in place at
+# first, then with a turn of the loop between two looks.
+IN_PLACE_S: Final = 0.0003
+AWAKE_S: Final = 0.002
 IN_PLACE: Final = 8  # steps in a row that may be taken so; a worker that always answers at once would have the loop
 SELECTABLE: Final = 1024  # FD_SETSIZE: what select() can look at
 DYING_S: Final = 1.0
@@ -42,14 +45,6 @@ FROM_OUTSIDE: Final = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 # A table that doubles makes V8 give up when its heap is half full: "at the limit" begins there.
 AT_LIMIT: Final = 0.5
 FULL: Final = 0.9
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-SEVERAL_CORES: Final = cores() > 1
 
 
 @dataclass(frozen=True)
@@ -86,11 +81,11 @@ class Worker:
         self.computing = False
         self._in_place = 0  # steps in a row for which nobody else had a turn
         self.alone = False  # no other worker of the sandbox computes; the sandbox says so
-        self._quick = False  # its last step took less than `AWAKE_S`
         self.memory_at_ready = 0
         self.peak_bytes = 0
         self.killed_for: Why | None = None
         self.reason = ""
+        self._place = Place(born.pid)
         self._born = born
         self._bound = bound
         self._connection = Connection(bound)
@@ -275,6 +270,10 @@ class Worker:
         self._in_place += 1
         try:
             with nullcontext() if timeout_s is None else anyio.move_on_after(timeout_s):
+                short = bool(data) and self.alone
+                apart = short and self._place.keep_off()
+                if data and not short:
+                    self._place.let_loose()
                 view = memoryview(data)
                 while view:
                     try:
@@ -284,23 +283,9 @@ class Worker:
                 if self._in_place > IN_PLACE:
                     self._in_place = 0
                     await anyio.lowlevel.checkpoint()
-                if self.alone and data and channel.fileno() < SELECTABLE:
-                    self._wait_in_place(channel)
-                while True:
-                    try:
-                        received = channel.recv(CHUNK_BYTES)
-                    except BlockingIOError:
-                        self._in_place = 0
-                        await anyio.wait_readable(channel)
-                        continue
-                    if not received:
-                        self._lost = True
-                        return None
-                    messages = self._connection.receive(received)
-                    if messages:  # one: the state table lets no second one follow
-                        return messages[0]
-                    # A worker that drips always has the next byte ready: others have their turn, and the deadline has.
-                    await anyio.lowlevel.checkpoint()
+                if short:
+                    self._wait_in_place(channel, awake=apart)
+                return await self._message(channel, AWAKE_S if apart else 0.0)
             self.kill("wall_s")
         except OSError:
             self._lost = True  # the pipe broke: how it ended says why
@@ -313,15 +298,39 @@ class Worker:
             self.computing = False
         return None
 
-    def _wait_in_place(self, channel: socket.socket) -> None:
-        """Wait `BRIEF_S` for an answer, and keep the event loop meanwhile."""
-        began = time.perf_counter()
-        while self._quick and time.perf_counter() < began + AWAKE_S:
-            if self._peek() is not None:
-                return
-            os.sched_yield()  # whoever wants this core has it: the worker too, where there is no other
-        select.select([channel], [], [], BRIEF_S)
-        self._quick = SEVERAL_CORES and time.perf_counter() < began + AWAKE_S
+    async def _message(self, channel: socket.socket, awake_s: float) -> FromWorker | None:
+        """One message; None when there will be none. Stays awake at first, while no other worker computes."""
+        until = time.perf_counter() + awake_s
+        while True:
+            try:
+                received = channel.recv(CHUNK_BYTES)
+            except BlockingIOError:
+                self._in_place = 0
+                if self.alone and time.perf_counter() < until:
+                    await anyio.lowlevel.checkpoint()
+                    continue
+                if awake_s:
+                    self._place.let_loose()
+                await anyio.wait_readable(channel)
+                continue
+            if not received:
+                self._lost = True
+                return None
+            messages = self._connection.receive(received)
+            if messages:  # one: the state table lets no second one follow
+                return messages[0]
+            # A worker that drips always has the next byte ready: others have their turn, and the deadline has.
+            await anyio.lowlevel.checkpoint()
+
+    def _wait_in_place(self, channel: socket.socket, *, awake: bool) -> None:
+        """Wait a moment for an answer, and keep the event loop meanwhile."""
+        if not awake:
+            if channel.fileno() < SELECTABLE:
+                select.select([channel], [], [], BRIEF_S)
+            return
+        until = time.perf_counter() + IN_PLACE_S
+        while self._peek() is None and time.perf_counter() < until:
+            os.sched_yield()  # whoever else wants this core has it
 
     @staticmethod
     def _wave(message: FromWorker | None) -> Wave | None:

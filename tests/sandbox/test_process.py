@@ -1,4 +1,4 @@
-"""How the host waits for one step: in place and for a moment, awake only for a worker that was quick."""
+"""How the host waits for one step: in place for a moment, awake where each of the two has a core."""
 
 from __future__ import annotations
 
@@ -12,37 +12,9 @@ import pytest
 
 from sandbox import Limits, process
 from sandbox.origin import Born
-from sandbox.process import AWAKE_S, BRIEF_S, Worker
+from sandbox.process import BRIEF_S, IN_PLACE_S, Worker
 
-TICK = AWAKE_S / 4
-
-
-class Waits:
-    """A worker that is silent, under a clock that goes on by `TICK` at each look."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, here: socket.socket) -> None:
-        self.channel = here
-        self.worker = Worker(Born(os.getpid(), -1, here), None, Limits(), Limits())
-        self.looks: list[str] = []
-        self.answers = False
-        clock = itertools.count()
-        monkeypatch.setattr(process.time, "perf_counter", lambda: TICK * next(clock))
-        monkeypatch.setattr(process.os, "sched_yield", lambda: self.looks.append("awake"))
-        monkeypatch.setattr(process.select, "select", self._select)
-        monkeypatch.setattr(process, "SEVERAL_CORES", True)
-
-    def _select(self, *given: Any) -> tuple[list[Any], ...]:
-        self.looks.append(f"asleep {given[3]}")
-        if not self.answers:
-            for _ in range(4):
-                process.time.perf_counter()
-        return [], [], []
-
-    def wait(self) -> list[str]:
-        """How it was waited for one step."""
-        self.looks.clear()
-        self.worker._wait_in_place(self.channel)
-        return list(self.looks)
+TICK = IN_PLACE_S / 4
 
 
 @pytest.fixture
@@ -53,34 +25,38 @@ def pair() -> Generator[tuple[socket.socket, socket.socket]]:
         yield here, there
 
 
-def test_a_worker_is_awaited_awake_only_after_a_step_that_was_quick(
-    monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]
-) -> None:
-    waits, asleep = Waits(monkeypatch, pair[0]), f"asleep {BRIEF_S}"
-    assert waits.wait() == [asleep]
-    waits.answers = True
-    assert waits.wait() == [asleep]
-    waits.answers = False
-    awake = waits.wait()
-    assert awake[-1] == asleep
-    assert 0 < awake.count("awake") == len(awake) - 1 <= AWAKE_S / TICK
-    assert waits.wait() == [asleep]
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How somebody waits, under a clock that goes on by `TICK` at each look."""
+    found: list[str] = []
+    clock = itertools.count()
+
+    def select(*given: Any) -> tuple[list[Any], ...]:
+        found.append(f"asleep {given[3]}")
+        return [], [], []
+
+    monkeypatch.setattr(process.time, "perf_counter", lambda: TICK * next(clock))
+    monkeypatch.setattr(process.os, "sched_yield", lambda: found.append("awake"))
+    monkeypatch.setattr(process.select, "select", select)
+    return found
 
 
-def test_what_has_come_is_found_without_sleep(
-    monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]
+def worker_on(channel: socket.socket) -> Worker:
+    return Worker(Born(os.getpid(), -1, channel), None, Limits(), Limits())
+
+
+def test_a_worker_on_a_core_of_its_own_is_awaited_awake_and_any_other_one_asleep(
+    looks: list[str], pair: tuple[socket.socket, socket.socket]
 ) -> None:
-    waits = Waits(monkeypatch, pair[0])
-    waits.answers = True
-    waits.wait()
+    worker = worker_on(pair[0])
+    worker._wait_in_place(pair[0], awake=True)
+    assert looks == ["awake"] * 3
+    looks.clear()
+    worker._wait_in_place(pair[0], awake=False)
+    assert looks == [f"asleep {BRIEF_S}"]
+
+
+def test_what_has_come_is_found_without_sleep(looks: list[str], pair: tuple[socket.socket, socket.socket]) -> None:
     pair[1].send(b"x")
-    assert waits.wait() == []
-
-
-def test_nobody_stays_awake_on_the_only_core(
-    monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]
-) -> None:
-    waits = Waits(monkeypatch, pair[0])
-    monkeypatch.setattr(process, "SEVERAL_CORES", False)
-    waits.answers = True
-    assert waits.wait() == waits.wait() == [f"asleep {BRIEF_S}"]
+    worker_on(pair[0])._wait_in_place(pair[0], awake=True)
+    assert looks == []

@@ -1,0 +1,53 @@
+"""Keeps a worker off its host's core while a step is short, so that neither waits until the other leaves it.
+
+A kernel wakes whoever is written to on the writer's own core where it knows of no idle one, and the idle cores of a
+virtual machine may seem taken to it (`available_idle_cpu` of Linux asks `vcpu_is_preempted`). Host and worker then
+share a core, as seen in half of all programs, and a step takes half as long again. Whoever takes longer than a short
+step, be it that another process has the other core, is the kernel's to place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import suppress
+from typing import Final
+
+# The core that the calling thread is on. With the GIL held: to give it up and take it again costs more than the answer.
+_core: Final = getattr(ctypes.PyDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Place:
+    """Where one process may run."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._cores: frozenset[int] | None = None  # all that it may use; fewer than two: there is nothing to choose
+        self._shunned = -1
+
+    def keep_off(self) -> bool:
+        """Keep it off the caller's core. False where there is no other one, or we may not say so."""
+        if _core is None:
+            return False
+        try:
+            if self._cores is None:
+                self._cores = frozenset(os.sched_getaffinity(self._pid))
+            here = _core() if len(self._cores) > 1 else -1
+            if here >= 0 and here != self._shunned:
+                os.sched_setaffinity(self._pid, self._cores - {here})
+                self._shunned = here
+        except OSError:  # the capability is missing where workers have another user id; or the process is gone
+            self._cores, here = frozenset(), -1
+        return here >= 0
+
+    def let_loose(self) -> None:
+        """The kernel decides, from now on; nothing where it does."""
+        if self._shunned >= 0 and self._cores:
+            with suppress(OSError):
+                os.sched_setaffinity(self._pid, self._cores)
+        self._cores = frozenset()

@@ -1,0 +1,123 @@
+"""Where a worker runs: off its host's core while steps are short, and where the kernel says otherwise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from sandbox import Resolved, Returned, Sandbox, apart, process
+from sandbox.apart import Place, cores
+from tests.sandbox.conftest import SMALL, start_of
+
+pytestmark = pytest.mark.skipif(cores() < 2, reason="there is one core only")
+
+
+@pytest.fixture
+def pid() -> Generator[int]:
+    """A process that waits."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process.pid
+        process.communicate(b"\n")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The core that the caller is on, as long as the test lasts."""
+    core = min(os.sched_getaffinity(0))
+    monkeypatch.setattr(apart, "_core", lambda: core)
+    return core
+
+
+def test_a_process_is_kept_off_the_callers_core_until_it_is_let_loose_for_good(pid: int, here: int) -> None:
+    everywhere, place = os.sched_getaffinity(pid), Place(pid)
+    assert place.keep_off()
+    assert place.keep_off()
+    assert os.sched_getaffinity(pid) == everywhere - {here}
+    place.let_loose()
+    assert os.sched_getaffinity(pid) == everywhere
+    assert not place.keep_off()
+    assert os.sched_getaffinity(pid) == everywhere
+
+
+def test_a_caller_that_is_on_another_core_now_is_made_way_for(
+    pid: int, here: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, other = Place(pid), max(os.sched_getaffinity(0))
+    place.keep_off()
+    monkeypatch.setattr(apart, "_core", lambda: other)
+    assert place.keep_off()
+    assert other not in os.sched_getaffinity(pid)
+
+
+def test_a_process_that_may_use_one_core_only_is_left_there(pid: int, here: int) -> None:
+    os.sched_setaffinity(pid, {here})
+    assert not Place(pid).keep_off()
+    assert os.sched_getaffinity(pid) == {here}
+
+
+@pytest.mark.usefixtures("here")
+def test_who_may_not_say_where_a_process_runs_asks_once(pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def refuse(*given: Any) -> None:
+        asked.append(given)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    place = Place(pid)
+    assert not place.keep_off()
+    assert not place.keep_off()
+    place.let_loose()
+    assert len(asked) == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_a_process_that_is_gone_is_nobodys_to_place() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    place = Place(ended.pid)
+    assert not place.keep_off()
+    place.let_loose()
+
+
+@pytest.mark.anyio
+async def test_a_short_step_is_taken_off_the_hosts_core_and_a_long_one_wherever_the_kernel_likes(
+    sandbox: Sandbox, here: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "await tools.echo(1); for (let i = 0; i < 3e5; i++); await tools.echo(2); return 3"
+    async with sandbox.worker() as worker:
+        everywhere = os.sched_getaffinity(worker.pid)
+        monkeypatch.setattr(process, "AWAKE_S", 60.0)
+        wave = await sandbox.start(worker, start_of(program, ["echo"]), SMALL)
+        assert wave is not None
+        assert os.sched_getaffinity(worker.pid) == everywhere - {here}
+        monkeypatch.setattr(process, "AWAKE_S", 1e-9)
+        monkeypatch.setattr(process, "IN_PLACE_S", 0.0)
+        wave = await sandbox.deliver(worker, 0.0, [Resolved(wave.calls[0].id, Raw(b"0"))])
+        assert wave is not None
+        assert os.sched_getaffinity(worker.pid) == everywhere
+        wave = await sandbox.deliver(worker, 0.0, [Resolved(wave.calls[0].id, Raw(b"0"))])
+        assert wave is not None
+        assert isinstance(wave.end, Returned)
+        assert os.sched_getaffinity(worker.pid) == everywhere
+
+
+@pytest.mark.anyio
+async def test_a_worker_that_computes_beside_another_one_is_not_waited_for_awake(sandbox: Sandbox) -> None:
+    async with sandbox.worker() as first, sandbox.worker() as second:
+        await sandbox._begin_step(first)
+        assert first.alone
+        await sandbox._begin_step(second)
+        assert not first.alone
+        assert not second.alone
+        for worker in (first, second):
+            sandbox._end_step(worker)
+        await sandbox._begin_step(second)
+        assert second.alone
+        sandbox._end_step(second)
