@@ -15,6 +15,7 @@ SAFE_INTEGER: Final = 2**53 - 1  # Number.MAX_SAFE_INTEGER of ECMA-262
 _ENVELOPE_BYTES: Final = 200  # of one reply, and the delivery's own once
 _DIGITS: Final = bytes(ord("9") if chr(c).isdigit() and c < 128 else c for c in range(256))
 _LONG: Final = b"9" * 16  # shorter integers are below 2^53
+_STRIDE: Final = 4  # of sixteen digits in a row every fourth one is seen, wherever they begin
 
 
 class Misfit(NamedTuple):
@@ -71,7 +72,8 @@ def digits_kept(text: bytes) -> tuple[bytes, int]:
     Raises:
         ToolError: `failed`: nested deeper than can be looked through.
     """
-    if _LONG not in text.translate(_DIGITS):
+    seen = text[::_STRIDE].translate(_DIGITS)  # a quarter of the time, and most texts need no closer look
+    if _LONG[::_STRIDE] not in seen or _LONG not in text.translate(_DIGITS):
         return text, 0
     changed = 0
 
