@@ -65,7 +65,10 @@ class Conversation:
         self._bounds = Bounds(turns)
         self._stream = stream or on_event is not None
         self._on_event = on_event
-        self._tools = [*offer.tools, *_server_tools(tools)]
+        beside = _server_tools(tools)
+        if offer.hosted:  # it has one already
+            beside = [tool for tool in beside if wire.field(tool, "name") != wire.CODE_EXECUTION]
+        self._tools = [*offer.tools, *beside]
         self._given_container: Any = container
         self._container: Any = None  # as the last response had it
         self._params = _checked(params, hosted=offer.hosted)

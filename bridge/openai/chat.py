@@ -117,7 +117,8 @@ def _give_ids(calls: list[Item]) -> None:
 
 def _model_call(call: Item) -> ModelCall:
     if call["type"] == "custom":
-        return ModelCall(id=call["id"], name=call["custom"]["name"], program=call["custom"]["input"])
+        own: Item = call.get("custom") or {}
+        return ModelCall(id=call["id"], name=str(own.get("name") or ""), program=str(own.get("input") or ""))
     inner: Item = call.get("function") or {}
     return ModelCall(id=call["id"], name=str(inner.get("name") or ""), arguments=inner.get("arguments"))
 

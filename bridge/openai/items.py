@@ -14,6 +14,7 @@ import msgspec
 
 from bridge.approval import canonical
 from bridge.code_tool import Answered, ModelCall
+from bridge.dialect import is_object
 from bridge.openai.turns import Item
 from bridge.searching import NAME
 
@@ -111,13 +112,19 @@ def called(output: Iterable[Item], *, status: str | None) -> list[Called]:
     found: list[Called] = []
     for position, item in enumerate(items):
         if is_call(item):
-            caller: Item = item.get("caller") or {}
-            parent = caller.get("caller_id") if caller.get("type") == "program" else None
+            parent = _parent(item.get("caller"))
             last = position == len(items) - 1 and item.get("status") != "completed"
             cut = item.get("status") == "incomplete" or (status == "incomplete" and last)
             identity = item["id"] if item["type"] == "mcp_approval_request" else item.get("call_id") or item["id"]
             found.append(Called(item, identity, parent, cut))
     return found
+
+
+def _parent(caller: Any) -> str | None:
+    """The program that made a call; None for the model. Whoever is not plainly `direct` must be a live program."""
+    if not caller or (is_object(caller) and caller.get("type") in (None, "direct")):
+        return None
+    return str(caller.get("caller_id")) if is_object(caller) else ""
 
 
 def is_final(output: Iterable[Item]) -> bool:

@@ -92,6 +92,10 @@ class Conversation(base.Conversation):
         if response.status not in (None, "completed", "incomplete"):
             error = f": {response.error.code}: {response.error.message}" if response.error else ""
             raise LoopError(f"the vendor's response {response.id} is {response.status}{error}", self)
+        kinds = {item["type"] for item in plain(response.output)} & FOREIGN
+        if kinds:  # before anything is run: the response does not become part of the transcript
+            text = f"nobody here answers {', '.join(sorted(kinds))}: use `handle` in a loop of your own for such tools"
+            raise LoopError(text, self)
         return await answer(response, self._offer, refusal)
 
     def _has_calls(self, response: Response) -> bool:

@@ -196,9 +196,6 @@ class Conversation:
                 self._take(await self._answer(response, ToolError("limit", text)))
                 raise self._bounds.exceeded(self)
             turn = await self._answer(response)
-            if turn.left:
-                kinds = ", ".join(sorted({str(item.get("type")) for item in turn.left}))
-                raise LoopError(f"nobody here answers {kinds}: use `handle` in a loop of your own for such tools", self)
             self._see(turn)
         return self
 

@@ -329,3 +329,12 @@ async def test_what_the_user_says_while_a_program_runs_is_sent_when_it_has_ended
         "Error: cancelled: the run was cancelled",
         "Ada",
     ]
+
+
+async def test_code_execution_that_is_given_as_well_is_offered_once(
+    wire: Wire, client: AsyncAnthropic, tools: Tools, opened: Sandbox
+) -> None:
+    wire.play([text("hi")])
+    async with Executor(tools.all(), sandbox=opened) as executor:
+        await talk(client, executor, tools=[{"type": "code_execution_20260521", "name": "code_execution"}])
+    assert [tool["name"] for tool in wire.tools].count("code_execution") == 1

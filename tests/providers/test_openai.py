@@ -618,3 +618,17 @@ async def test_a_response_that_is_not_there_yet_cannot_be_answered(
 def test_the_vendors_package_is_imported_only_when_a_client_is_used() -> None:
     assert bridge.openai is openai
     assert allow  # the names of the root stand beside it
+
+
+async def test_a_response_with_a_call_that_nobody_here_answers_runs_nothing(
+    wire: Wire, client: Any, tools: Tools, opened: Sandbox
+) -> None:
+    shell = {"type": "shell_call", "id": "sh_1", "call_id": "call_9", "status": "completed", "environment": None}
+    shell |= {"action": {"commands": ["ls"], "timeout_ms": None, "max_output_length": None}}
+    wire.play([calls("run_program", {"program": "return await tools.add({a: 1, b: 2})"}), shell], [says("ok")])
+    async with executor_of(tools, opened) as executor:
+        with pytest.raises(openai.LoopError, match="nobody here answers shell_call: use `handle`") as ended:
+            await openai.run(client, executor, model="m", input="hi")
+        assert (ended.value.reply.runs, tools.reached) == ([], [])
+        assert (await ended.value.reply.go()).text == "ok"
+    assert wire.refusals == []

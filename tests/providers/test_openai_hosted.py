@@ -9,6 +9,7 @@ import pytest
 
 from bridge import Answer, Approve, Deny, Edit, Policy, Tool, allow, ask, deny, openai
 from bridge.openai import definitions
+from bridge.openai.items import Programs, called
 from bridge.tools import Catalog
 from sandbox import Sandbox
 from tests.providers.openai_shop import NUMBERS, Tools, client_of, executor_of
@@ -300,3 +301,12 @@ def test_strict_mode_is_asked_for_only_where_nothing_has_to_be_changed(schema: A
     made = definitions.function("f", "", schema)
     assert made["strict"] is expected
     assert not expected or made["parameters"] == schema
+
+
+@pytest.mark.parametrize("caller", [{"type": "agent", "caller_id": "call_prog_7"}, {"type": "program"}, "program"])
+def test_a_caller_of_a_kind_that_nobody_knows_is_not_the_model(caller: Any) -> None:
+    [call] = called([calls("add", {"a": 1, "b": 2}, caller=caller)], status="completed")
+    assert call.parent is not None
+    assert Programs().fault(call.parent) is not None
+    for direct in (None, {}, {"type": "direct"}):
+        assert called([calls("add", {}, caller=direct)], status="completed")[0].parent is None
