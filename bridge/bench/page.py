@@ -19,7 +19,8 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 caption { text-align: left; padding: .3rem 0; } th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line);
   text-align: right; vertical-align: top; } th:first-child, td:first-child { text-align: left; }
 thead th { position: sticky; top: 0; background: var(--paper); } .loss { color: var(--loss); font-weight: 600; }
-.win { color: var(--win); }
+.win { color: var(--win); } .loss { position: relative; }
+.heard { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .box { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr));
   border: 2px solid var(--ink); background: var(--box); padding: .8rem 1.2rem; margin: 1rem 0; }
 .scroll { overflow-x: auto; } figure { margin: 1rem 0; padding: .5rem; } figure svg { max-width: 100%; height: auto; }
@@ -84,5 +85,5 @@ def share(value: float) -> str:
     """A share saved as a cell: `+35.2%`, a loss marked as one, for eyes and for ears."""
     shown = f"{100 * value:+.1f}%"
     if value < 0:
-        return f'<span class="loss">{shown}<span hidden> (loss)</span></span>'
+        return f'<span class="loss">{shown}<span class="heard"> (loss)</span></span>'
     return f'<span class="win">{shown}</span>'

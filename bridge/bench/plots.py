@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bridge.bench import written
 from bridge.bench.arms import ARMS
 from bridge.bench.count import Price, totals
 from bridge.bench.rows import Row
@@ -77,10 +78,9 @@ def draw(summary: Summary, rows: Sequence[Row], unit: Units, price: Price, model
 def write(folder: Path, plots: Mapping[str, Mapping[str, bytes]]) -> None:
     """Write every plot as `plots/NAME.svg` and `.png`."""
     place = folder / "plots"
-    place.mkdir(parents=True, exist_ok=True)
     for name, kinds in plots.items():
         for kind, content in kinds.items():
-            (place / f"{name.replace('/', '-')}.{kind}").write_bytes(content)
+            written.put(place / f"{name.replace('/', '-')}.{kind}", content)
 
 
 def _figure(width: float, height: float) -> tuple[Any, Any]:

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bridge.bench import page, plots
+from bridge.bench import page, plots, written
 from bridge.bench.arms import ARMS
 from bridge.bench.calibrate import Calibration
 from bridge.bench.count import Price, prices, totals
 from bridge.bench.rows import Manifest, Row, read_manifest, read_rows
 from bridge.bench.stats import DRAWS, LEAST_GROUPS, MARGIN, Done, Estimate
-from bridge.bench.summary import LOSSES_SHOWN, Line, Summary, summarize
+from bridge.bench.summary import Line, Summary, summarize
 from bridge.bench.sweep import Units, table, units
 from bridge.errors import ConfigurationError
 
@@ -53,7 +53,7 @@ def build(
     """Write `report.html`, `summary.json` and the plots of a measurement.
 
     Raises:
-        ConfigurationError: There is no measurement, or no such price.
+        ConfigurationError: There is no measurement, no such price, or a file cannot be written.
     """
     manifest, rows = read_manifest(folder), read_rows(folder)
     name, price = chosen_price(price_name, price_file)
@@ -62,12 +62,13 @@ def build(
     model = "scripted" if summary.scripted else rows[0].model
     drawn = plots.draw(summary, rows, unit, price, model)
     plots.write(folder, drawn)
-    html = _page(manifest, rows, summary, unit, (name, price), drawn, calibration)
+    source = f"file of {prices(price_file).date}; {prices(price_file).source}"
+    html = _page(manifest, rows, summary, unit, (name, price, source), drawn, calibration)
     if summary.scripted and (found := REFUSED.search(re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL))):
         raise ConfigurationError(f"the page of a scripted measurement would say {found[0]!r}: it may not")
-    out = folder / "report.html"
-    out.write_text(html, "utf-8")
-    return out
+    written.write(folder / "summary.json", summary.to_data(name))
+    written.put(folder / "report.html", html.encode())
+    return folder / "report.html"
 
 
 def chosen_price(name: str | None, file: str | None = None) -> tuple[str, Price]:
@@ -86,7 +87,7 @@ def chosen_price(name: str | None, file: str | None = None) -> tuple[str, Price]
 def lines(summary: Summary) -> list[str]:
     """The tables in short, for a terminal: losses first."""
     found = ["losses first (tokens / cost saved, cached; median task):"]
-    found += [f"  {_short(line)}" for line in summary.losses[:LOSSES_SHOWN]] or ["  none"]
+    found += [f"  {_short(line)}" for line in summary.losses_shown] or ["  none"]
     for workload in dict.fromkeys(line.workload for line in summary.lines):
         found.append(f"{workload}:")
         for label, each in summary.done.get(workload, {}).items():
@@ -110,7 +111,7 @@ def _page(
     rows: Sequence[Row],
     summary: Summary,
     unit: Units,
-    priced: tuple[str, Price],
+    priced: tuple[str, Price, str],
     drawn: Mapping[str, Mapping[str, bytes]],
     calibration: Calibration | None,
 ) -> str:
@@ -131,7 +132,7 @@ def _page(
     for workload in manifest.workloads:
         parts += _workload(workload, manifest, summary, drawn)
     parts += _published(summary)
-    parts += _break_even(unit, priced, drawn)
+    parts += _break_even(unit, priced[1], drawn)
     if len(summary.formats) > 1:
         counted = [(name, f"{tokens:,}") for name, tokens in summary.formats.items()]
         parts += [
@@ -152,7 +153,17 @@ def _box(scripted: bool) -> str:
 
 
 def _losses(summary: Summary) -> list[str]:
-    worst = summary.losses
+    worst, shown = summary.losses, summary.losses_shown
+    left = [line for line in worst if line not in shown]
+    said = (
+        f"Programs that need more than the baseline, worst first: {len(worst)}, {len(shown)} shown: the worst, and the "
+        "worst of each workload (median task)."
+    )
+    others = [page.folded(f"The other {len(left)}", _lost("Worst first, median task.", left))] if left else []
+    return [page.heading("Losses first"), _lost(said, shown), *others]
+
+
+def _lost(said: str, lines: Sequence[Line]) -> str:
     rows = [
         (
             page.escape(f"{line.group or line.workload}: {line.label}"),
@@ -161,11 +172,10 @@ def _losses(summary: Summary) -> list[str]:
             page.share(line.compared.cost.value),
             f"{line.compared.output[0]:,.0f} / {line.compared.output[1]:,.0f}",
         )
-        for line in worst[:LOSSES_SHOWN]
+        for line in lines
     ]
-    said = f"Programs that need more than the baseline, worst first: {len(worst)}, {len(rows)} shown (median task)."
     head = ("where", "tasks", "tokens saved", "cost saved, cached", "output tokens: program / baseline")
-    return [page.heading("Losses first"), page.table(said, head, rows, raw=True)]
+    return page.table(said, head, rows, raw=True)
 
 
 def _adverse(summary: Summary) -> list[str]:
@@ -298,8 +308,8 @@ def _published(summary: Summary) -> list[str]:
     return [page.heading("Published points"), page.text(words)]
 
 
-def _break_even(unit: Units, priced: tuple[str, Price], drawn: Mapping[str, Mapping[str, bytes]]) -> list[str]:
-    rows = table(unit, priced[1])
+def _break_even(unit: Units, price: Price, drawn: Mapping[str, Mapping[str, bytes]]) -> list[str]:
+    rows = table(unit, price)
     measured = (
         f"A tool takes {unit.json_tool:.0f} tokens as JSON and {unit.script_tool:.0f} as TypeScript, instructions and "
         f"code tool {unit.how:.0f}, a program {unit.code:.0f}, a call {unit.call:.0f}, "
@@ -332,8 +342,8 @@ def _calibrated(summary: Summary, calibration: Calibration) -> list[str]:
     return [page.heading("Calibrated"), page.table(said, ("variant", "wire", "calibrated"), rows)]
 
 
-def _method(manifest: Manifest, priced: tuple[str, Price]) -> list[str]:
-    name, price = priced
+def _method(manifest: Manifest, priced: tuple[str, Price, str]) -> list[str]:
+    name, price, source = priced
     rates = f"{price.input:g} / {price.cached:g} / {price.output:g} USD a million tokens of input / cached / output"
     versions = [f"sandbridge {manifest.sandbridge}", f"Python {manifest.python}", manifest.engine, manifest.tokenizer]
     intervals = (
@@ -347,11 +357,11 @@ def _method(manifest: Manifest, priced: tuple[str, Price]) -> list[str]:
     points = [
         f"{', '.join(versions)}, sha256 of its ranks {manifest.ranks_sha256}.",
         intervals,
-        f"Price: {name}: {rates} (file of {manifest.prices_date}; {manifest.prices_source}).",
+        f"Price: {name}: {rates} ({source}).",
         caching,
         "Of scripted models, shares are of the tasks whose plan was executed on both sides; the column says how many.",
         f"Formats: {', '.join(manifest.formats)}. Data sets: {'; '.join(manifest.datasets.values()) or 'none'}.",
-        "Every number can be counted again from the stored bodies: sandbridge bench context verify DIR.",
+        "Every number can be counted again from the stored bodies: sandbridge bench context verify --out DIR.",
     ]
     return [page.heading("Method"), page.listed("How this was counted", points)]
 

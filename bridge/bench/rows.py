@@ -108,14 +108,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(folder: Path, measured: Iterable[Measured], manifest: Manifest) -> None:
-    """Write all files, sorted, so that they do not depend on who was first."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write all files, sorted, so that they do not depend on who was first.
+
+    Raises:
+        ConfigurationError: A file cannot be written.
+    """
     ordered = sorted(measured, key=lambda each: each.row.key)
     numbers: dict[Part, int] = {}
     bodies = [
         json_line([_numbered(body, output, numbers) for body, output in _shared(each.requests)]) for each in ordered
     ]
-    (folder / MANIFEST).write_text(json.dumps(msgspec.to_builtins(manifest), indent=1, sort_keys=True) + "\n")
+    about = json.dumps(msgspec.to_builtins(manifest), indent=1, sort_keys=True)
+    written.put(folder / MANIFEST, f"{about}\n".encode())
     _lines(folder / ROWS, (json_line(each.row) for each in ordered))
     _packed(folder / PARTS, (json.dumps([part.kind, part.text]) for part in numbers))
     _packed(folder / BODIES, bodies)
@@ -212,9 +216,9 @@ def _kind(kind: str) -> Kind:
 
 
 def _lines(file: Path, lines: Iterable[str]) -> None:
-    file.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    written.put(file, "".join(f"{line}\n" for line in lines).encode())
 
 
 def _packed(file: Path, lines: Iterable[str]) -> None:
     text = "".join(f"{line}\n" for line in lines).encode()
-    file.write_bytes(gzip.compress(text, 6, mtime=0))  # no time inside: the same text gives the same bytes
+    written.put(file, gzip.compress(text, 6, mtime=0))  # no time inside: the same text gives the same bytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import platform
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -193,6 +194,7 @@ def run(
         ConfigurationError: A plan names what is not there.
         SandboxError: V8 or the walls are not there.
     """
+    formats = list(dict.fromkeys(formats))
     for name in formats:
         if name not in FORMATS:
             raise ConfigurationError(f"there is no format {name!r}; there is: {', '.join(FORMATS)}")
@@ -219,9 +221,22 @@ def _worked(chunks: Sequence[tuple[Any, ...]], jobs: int) -> Iterable[list[Measu
         for chunk in chunks:
             yield _chunk(*chunk)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(_chunk, *chunk) for chunk in chunks]):
-            yield done.result()
+    others = multiprocessing.active_children()
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _left_to_the_parent) as pool:
+        try:
+            for done in as_completed([pool.submit(_chunk, *chunk) for chunk in chunks]):
+                yield done.result()
+        except BaseException:  # an interruption, or what a chunk raised: nobody waits for the other chunks
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                if process not in others:
+                    process.terminate()
+            raise
+
+
+def _left_to_the_parent() -> None:
+    """An interruption at the terminal reaches every process: one that took it as its own could wait for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @cache

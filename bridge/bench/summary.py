@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from bridge.bench import stats
 from bridge.bench.arms import ARMS, BASELINE, policy
@@ -67,6 +69,20 @@ class Summary:
             and (line.group or not any(each.workload == line.workload for each in self.groups))
         ]
         return sorted(found, key=lambda line: (line.compared.tokens.value, line.label))
+
+    @property
+    def losses_shown(self) -> list[Line]:
+        """The worst of them, and the worst of each other workload: small losses must not hide behind large ones."""
+        found = self.losses
+        first = {id(found[at]) for at in range(min(LOSSES_SHOWN, len(found)))}
+        first |= {id(line) for line in {line.workload: line for line in reversed(found)}.values()}
+        return [line for line in found if id(line) in first]
+
+    def to_data(self, price: str) -> dict[str, Any]:
+        """For programs: every line with its figures. Shares are of 1, negative where more was needed."""
+        compared = [{"label": line.label, **msgspec.to_builtins(line)} for line in [*self.lines, *self.groups]]
+        done = {workload: msgspec.to_builtins(dict(each)) for workload, each in self.done.items()}
+        return {"scripted": self.scripted, "price": price, "compared": compared, "formats": self.formats, "done": done}
 
 
 def summarize(rows: Sequence[Row], price: Price, seed: int) -> Summary:

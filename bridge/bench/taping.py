@@ -1,12 +1,14 @@
 """Records live models and replays them: what `record` and `replay` do.
 
-A bound on money ends the recording before the task that would begin beyond it; what was recorded until then is kept.
+A bound on money ends the recording before the task that would begin beyond it. However it ends, what was recorded until
+then is kept: it was paid for.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +16,7 @@ from typing import Any, Final
 import anyio
 
 from bridge import screen, tokens
-from bridge.bench import live, rows, runner
+from bridge.bench import live, rows, runner, written
 from bridge.bench.arms import arm, policy
 from bridge.bench.calibrate import FORMAT_OF, client_of
 from bridge.bench.count import Price, cost
@@ -27,6 +29,16 @@ from sandbox import Sandbox
 
 CASSETTE: Final = "cassette.jsonl"
 _TIMES: Final = 3  # of what the oracle needs: live models look, fail and repeat
+
+
+@dataclass
+class _Recording:
+    """What there is so far. `why` it ended early, if it did."""
+
+    taped: list[live.Tape] = field(default_factory=list[live.Tape])
+    found: list[Measured] = field(default_factory=list[Measured])
+    spent: float = 0.0
+    why: str = ""
 
 
 def record(
@@ -44,6 +56,7 @@ def record(
     repetitions: int = 1,
 ) -> int:
     """Record a provider's model; returns the exit status."""
+    written.ready(out / CASSETTE)
     client = client_of(provider)
     wire = wire or FORMAT_OF[provider]
     if wire not in FORMATS or (provider == "anthropic") != (wire == "anthropic"):
@@ -57,16 +70,22 @@ def record(
         f"{everything:,} conversations with {model}; the oracle's would cost {least:.2f} USD uncached, live ones "
         f"perhaps {_TIMES * least:.2f}; it ends at {max_usd:.2f} USD"
     )
-    taped, found, spent, why = anyio.run(_recorded, plans, wire, model, seed, client, price, max_usd, repetitions)
-    live.write(out / CASSETTE, taped)
-    rows.write(out, found, rows.replaced(manifest, [each.row for each in found]))
-    screen.out(f"{len(found):,} of {everything:,} conversations recorded for {spent:.2f} USD in {out / CASSETTE}")
-    if why:
-        screen.out(f"it ended early: {why}")
-    return 1 if why else 0
+    kept = _Recording()
+    try:
+        anyio.run(_record, kept, plans, wire, model, seed, client, price, max_usd, repetitions)
+    except KeyboardInterrupt:
+        kept.why = "interrupted"
+    live.write(out / CASSETTE, kept.taped)
+    rows.write(out, kept.found, rows.replaced(manifest, [each.row for each in kept.found]))
+    many = f"{len(kept.found):,} of {everything:,} conversations"
+    screen.out(f"{many} recorded for {kept.spent:.2f} USD in {out / CASSETTE}")
+    if kept.why:
+        screen.out(f"it ended early: {kept.why}")
+    return 1 if kept.why else 0
 
 
-async def _recorded(
+async def _record(
+    kept: _Recording,
     plans: Sequence[runner.Plan],
     wire: str,
     model: str,
@@ -75,11 +94,8 @@ async def _recorded(
     price: Price,
     max_usd: float,
     repetitions: int,
-) -> tuple[list[live.Tape], list[Measured], float, str]:
+) -> None:
     counter = tokens.load()
-    taped: list[live.Tape] = []
-    found: list[Measured] = []
-    spent = 0.0
     async with client, Sandbox() as sandbox:
         respond = live.live(wire, model, client)
         for repetition, plan in product(range(repetitions), plans):
@@ -88,20 +104,19 @@ async def _recorded(
                 # By chance: what changes at the provider meanwhile is in no arm more than in others.
                 random.Random(f"{seed}/{task.id}/{repetition}").shuffle(order)  # noqa: S311  an order, not a key
                 for each in order:
-                    if spent >= max_usd:
-                        return taped, found, spent, ""
+                    if kept.spent >= max_usd:
+                        return
                     try:
                         played, answers = await live.play(task, each.arm, each.policy, FORMATS[wire], sandbox, respond)
                     except Exception as error:  # noqa: BLE001  of any SDK: what was paid for until then is kept
-                        return taped, found, spent, f"{task.id} in {each.arm.name}: {type(error).__name__}: {error}"
+                        kept.why = f"{task.id} in {each.arm.name}: {type(error).__name__}: {error}"
+                        return
                     names = each.arm.name, f"live/{model}", each.policy.name
                     usage = [answer.usage for answer in answers]
-                    found.append(runner.measured(task, names, wire, played, counter, seed, usage, repetition))
-                    spent += sum(_billed(answer.usage, price) for answer in answers)
+                    kept.found.append(runner.measured(task, names, wire, played, counter, seed, usage, repetition))
+                    kept.spent += sum(_billed(answer.usage, price) for answer in answers)
                     told = task.id, plan.workload, each.arm.name, each.policy.name, wire, model, seed
-                    tape = live.Tape(*told, answers, repetition)
-                    taped.append(tape)
-    return taped, found, spent, ""
+                    kept.taped.append(live.Tape(*told, answers, repetition))
 
 
 def _billed(usage: dict[str, int], price: Price) -> float:
@@ -115,6 +130,7 @@ def replay(cassette: Path, out: Path) -> int:
     tapes = live.read(cassette)
     if not tapes:
         raise ConfigurationError(f"cassette {cassette}: there is nothing in it")
+    written.ready(out / rows.ROWS)
     found, diverged = anyio.run(_replayed, tapes)
     plans = [runner.Plan(name, (), None) for name in dict.fromkeys(tape.workload for tape in tapes)]
     manifest = runner.manifest(

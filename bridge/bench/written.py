@@ -1,7 +1,13 @@
-"""Files that measurements are written to and read from again: JSON, and JSON lines."""
+"""Files that measurements are written to and read from again: JSON, and JSON lines.
+
+A measurement takes minutes, or money: `ready` says before it begins what would fail at its end.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,10 +49,42 @@ def write(file: Path, content: object) -> None:
     Raises:
         ConfigurationError: The file cannot be written.
     """
+    put(file, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+
+
+def put(file: Path, content: bytes) -> None:
+    """Write a file, and make its folder.
+
+    Raises:
+        ConfigurationError: The file cannot be written.
+    """
     try:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be written: {error.strerror or error}") from None
+        raise _unwritable(file, error) from None
+
+
+def ready(file: Path) -> None:
+    """See that a file can be written later, its folder made with it; leaves nothing behind.
+
+    Raises:
+        ConfigurationError: It could not.
+    """
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        place = file.parent
+        while not place.exists():
+            place = place.parent
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise _unwritable(file, error) from None
+
+
+def _unwritable(file: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"{file} cannot be written: {error.strerror or error}")
 
 
 def _bytes(file: Path, what: str) -> bytes:

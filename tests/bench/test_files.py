@@ -5,16 +5,24 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from bridge.bench import rows, runner
+from bridge.bench import commands, rows, runner
 from bridge.bench.rows import read_bodies, read_manifest, read_rows
 from bridge.bench.verify import report, verify
 from bridge.errors import ConfigurationError
 from tests.bench.conftest import VARIANTS
 
+INTERRUPTED = """
+import os, signal
+from bridge.bench import runner
+interrupt = lambda done, all_: os.killpg(0, signal.SIGINT)  # as a terminal does: every process is told
+runner.run([runner.Plan("orders", (("direct-par",),), 25)], jobs=2, tell=interrupt)
+"""
 SAME = (rows.MANIFEST, rows.ROWS, rows.PARTS, rows.BODIES)
 
 
@@ -24,6 +32,21 @@ def test_the_same_seed_gives_the_same_files_whatever_the_number_of_processes(mea
     rows.write(tmp_path, reversed(found), manifest)
     for name in SAME:
         assert (tmp_path / name).read_bytes() == (measured / name).read_bytes(), name
+
+
+def test_what_is_named_twice_is_run_once() -> None:
+    variants = (("direct-par",), ("direct-par",))
+    found, manifest = runner.run([runner.Plan("adverse", variants, 1)], seed=7, formats=["chat", "chat"])
+    assert (len(found), manifest.formats) == (4, ["chat"])
+    assert commands._names("orders,adverse,orders") == ["orders", "adverse"]
+
+
+def test_an_interruption_ends_every_process_at_once_and_in_silence() -> None:
+    words = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False, start_new_session=True)
+    assert done.returncode == -2
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert done.stderr.count("Process") == 0  # a worker's own traceback
 
 
 def test_rows_and_manifest_hold_no_times(measured: Path) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from bridge.bench import report
+from bridge.bench import page, report
 from bridge.bench.calibrate import Calibration
 from bridge.bench.count import prices
 from bridge.bench.rows import read_rows
 from bridge.bench.summary import summarize
+from bridge.cli import app
 from bridge.errors import ConfigurationError
 from tests.bench.test_stats import row
 
@@ -102,6 +105,47 @@ def test_the_losses_are_those_of_the_rows(measured: Path) -> None:
     assert shown[0] == "losses first (tokens / cost saved, cached; median task):"
     assert worst.group in shown[1]
     assert f"{100 * worst.compared.tokens.value:+.1f}%" in shown[1]
+
+
+def test_a_small_loss_does_not_hide_behind_large_ones() -> None:
+    rows = [row(task, arm, size) for task in "ab" for arm, size in (("direct-par", 100), ("prog-decl", 101))]
+    for number in range(15):
+        other = f"other-{number}"
+        rows += [row("c", arm, size, workload=other) for arm, size in (("direct-par", 100), ("prog-decl", 200))]
+    summary = summarize(rows, prices().models[prices().default], 1)
+    assert len(summary.losses) == 17
+    assert [line.workload for line in summary.losses_shown][-1] == rows[0].workload
+    assert len([line for line in report.lines(summary) if "-1.0%" in line]) > 1
+
+
+def test_a_loss_is_said_to_those_who_hear_the_page(html: str) -> None:
+    shown = page.share(-0.1)
+    assert shown == '<span class="loss">-10.0%<span class="heard"> (loss)</span></span>'
+    assert " hidden" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)  # that is hidden from ears, too
+
+
+def test_the_page_names_the_date_and_source_of_the_prices_that_were_taken(measured: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    models = '{"mine": {"input": 1, "cached": 0.1, "output": 2}}'
+    file.write_text(f'{{"date": "2030-01-01", "source": "my bill", "default": "mine", "models": {models}}}')
+    said = report.build(measured, None, str(file)).read_text("utf-8")
+    assert "input / cached / output (file of 2030-01-01; my bill)." in said
+    report.build(measured)  # as it was, for the other tests
+
+
+def test_the_command_that_the_page_names_is_one(measured: Path, html: str) -> None:
+    found = re.search(r"from the stored bodies: sandbridge ([^<]+)\.<", html)
+    assert found is not None
+    assert CliRunner().invoke(app, found[1].replace("DIR", str(measured)).split()).exit_code == 0
+
+
+def test_the_summary_is_there_for_programs_too(measured: Path, html: str) -> None:
+    found = json.loads((measured / "summary.json").read_bytes())
+    assert (found["scripted"], found["price"]) == (True, prices().default)
+    figures = {(each["workload"], each["group"], each["label"]): each["compared"] for each in found["compared"]}
+    worst = figures["adverse", "", "prog-decl · scripted/explore+faulty@1 · projection"]
+    assert f"{100 * worst['tokens']['value']:+.1f}%" in html
+    assert not report.REFUSED.search((measured / "summary.json").read_text())
 
 
 def test_a_program_is_compared_with_the_baseline_of_the_same_cap() -> None:

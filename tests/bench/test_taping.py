@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bridge.bench import commands, live, rows, taping
 from bridge.bench.count import Price
 from bridge.bench.summary import summarize
+from bridge.bench.tasks import Task
 from bridge.errors import ConfigurationError
 from tests.providers.openai_wire import Wire, calls, says, served
 
@@ -107,6 +110,32 @@ def test_what_was_recorded_is_kept_when_the_provider_fails(
     assert status == 1
     assert "it ended early: expenses-" in capsys.readouterr().out
     assert len(rows.read_rows(tmp_path)) == len(live.read(tmp_path / taping.CASSETTE)) == 1
+
+
+def test_what_was_recorded_is_kept_when_somebody_interrupts(
+    wire: Wire, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = live.play
+    begun: list[str] = []
+
+    async def interrupted(task: Task, *words: Any) -> Any:
+        begun.append(task.id)
+        if len(begun) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return await played(task, *words)
+
+    monkeypatch.setattr(live, "play", interrupted)
+    assert recorded(wire, tmp_path) == 1
+    assert capsys.readouterr().out.endswith("it ended early: interrupted\n")
+    assert [row.task for row in rows.read_rows(tmp_path)] == begun[:1]
+    assert [tape.task for tape in live.read(tmp_path / taping.CASSETTE)] == begun[:1]
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_anything_is_paid_for(wire: Wire, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"file/cassette\.jsonl cannot be written: Not a directory"):
+        recorded(wire, tmp_path / "file")
+    assert wire.requests == []
 
 
 def test_a_replay_says_where_requests_are_no_longer_the_recorded_ones(
