@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import msgspec
 
+from bridge.adopting import adopt
 from bridge.approval import Grant, Grants
 from bridge.errors import BridgeError, StateError
 from bridge.journal import Began, Ended, Record, decode, encode
@@ -177,7 +178,7 @@ class Keeper:
         sink.lease, sink.claim = lease, ""
         if len(lines) > sink.seq:
             try:
-                run.adopt(decode(lines)[sink.seq :])
+                adopt(run, decode(lines)[sink.seq :], self.approver)
             except StateError:
                 await self.give_back(run)
                 raise

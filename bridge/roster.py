@@ -91,7 +91,7 @@ class Roster:
         self._on_event = on_event
         self._logbook = logbook
         self._hibernate_after_s = hibernate_after_s
-        self._kept: OrderedDict[str, Run] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Run, int]] = OrderedDict()  # finished runs, and the bytes that they hold
         self._kept_bytes = 0
         self._alarms: list[tuple[float, str]] = []
         self._alarm = anyio.Event()
@@ -206,12 +206,13 @@ class Roster:
 
     async def past(self, run_id: str) -> RunState:
         """A run that is or was here, or that the store has, to be read only. `StateError`: nobody knows it."""
-        known = self.runs.get(run_id) or self._kept.get(run_id)
+        known = self.runs.get(run_id) or self.kept(run_id)
         return known.state if known is not None else await self._keeper.past(run_id)
 
     def kept(self, run_id: str) -> Run | None:
         """A finished run that is still at hand."""
-        return self._kept.get(run_id)
+        run, _ = self._kept.get(run_id, (None, 0))
+        return run
 
     def with_offer(self, offer: Offer) -> Roster:
         """The same runs in one book, with other tools for new ones."""
@@ -313,8 +314,9 @@ class Roster:
             self._alarm.set()
 
     def _keep(self, run: Run) -> None:
-        self._kept[run.id] = run
-        self._kept_bytes += run.state.size
+        size = run.state.size
+        self._kept[run.id] = run, size
+        self._kept_bytes += size
         while len(self._kept) > KEPT_RUNS or self._kept_bytes > KEPT_BYTES:
-            _, dropped = self._kept.popitem(last=False)
-            self._kept_bytes -= dropped.state.size
+            _, (_, size) = self._kept.popitem(last=False)
+            self._kept_bytes -= size

@@ -19,15 +19,13 @@ from bridge.calls import CallState
 from bridge.driver import Driver
 from bridge.errors import BridgeError, StateError
 from bridge.flights import Flights
-from bridge.gate import bind, read_only, refusal
-from bridge.journal import CameBack, Delivered, Ended, Journal, Record
-from bridge.loading import regrant, settled
+from bridge.gate import read_only, refusal
+from bridge.journal import CameBack, Ended, Journal, Record
 from bridge.people import People
-from bridge.proofs import Proofs
 from bridge.results import PendingCall, Status
 from bridge.reuse import Reuse
 from bridge.seat import Seat
-from bridge.state import RunState, fold
+from bridge.state import RunState
 from bridge.surroundings import Surroundings
 from sandbox import Notice, Overloaded
 
@@ -215,31 +213,6 @@ class Run:
         """Something happened: into the state and the journal."""
         self.state.apply(record)
         self.journal.add(record)
-
-    def adopt(self, records: list[Record]) -> None:
-        """Take in what others have written to the journal of this run while it was paused.
-
-        Raises:
-            StateError: It has to be signed with the approver's key, and is not: nothing of it was taken.
-        """
-        state, approver = self.state, self._around.keeper.approver
-        proved: set[int] | None = None
-        if approver:
-            proofs = Proofs(approver)
-            proofs.take(fold(self.journal.records), records)
-            proved = proofs.calls | {call.number for call in state.calls.values() if call.stage in ("queued", "client")}
-        for record in records:
-            self.add(record)
-        self.journal.came_from_sink()
-        bind(state, self.gate)
-        regrant(records, state, self.gate.grants, signed=bool(approver))
-        for record in settled(state, self.gate, proved):  # whoever judged had no tools; whoever drove may have died
-            self.add(record)
-        self.end = self.end or ending.stopped(state)
-        self.seat.stale = self.seat.stale or any(isinstance(record, Delivered) for record in records)
-        for call in state.calls.values():
-            if call.stage == "queued" and call not in self.flights.queue and not self.people.redefined(call):
-                self.flights.queue.append(call)
 
     def back(self, record: CameBack) -> None:
         """A call has its outcome: the next delivery takes its reply along."""
