@@ -19,11 +19,13 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 caption { text-align: left; padding: .3rem 0; } th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--line);
   text-align: right; vertical-align: top; } th:first-child, td:first-child { text-align: left; }
 thead th { position: sticky; top: 0; background: var(--paper); } .loss { color: var(--loss); font-weight: 600; }
-.win { color: var(--win); } .loss { position: relative; }
+.win { color: var(--win); }
 .heard { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-.box { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr));
+.box { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr));
   border: 2px solid var(--ink); background: var(--box); padding: .8rem 1.2rem; margin: 1rem 0; }
-.scroll { overflow-x: auto; } figure { margin: 1rem 0; padding: .5rem; } figure svg { max-width: 100%; height: auto; }
+.box h2 { font-size: 1.05rem; margin: 1rem 0 .4rem; }
+p, li { overflow-wrap: anywhere; } .scroll { overflow-x: auto; position: relative; }
+figure { margin: 1rem 0; padding: .5rem; } figure svg { max-width: 100%; height: auto; }
 summary { cursor: pointer; padding: .3rem 0; } small, .note { opacity: .8; } :focus-visible { outline: 2px solid; }
 """
 
@@ -48,7 +50,8 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, r
         cells = "".join(f"<td>{show(each)}</td>" for each in rest)
         lines.append(f'<tr><th scope="row">{show(first)}</th>{cells}</tr>')
     return (
-        f'<div class="scroll"><table><caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead>'
+        f'<div class="scroll" role="group" aria-label="{escape(caption)}" tabindex="0">'
+        f"<table><caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
@@ -63,10 +66,10 @@ def text(words: str) -> str:
     return f"<p>{escape(words)}</p>"
 
 
-def listed(title: str, points: Iterable[str]) -> str:
-    """A list under a title."""
+def listed(title: str, points: Iterable[str], level: int = 3) -> str:
+    """A list under a title, a heading of that level."""
     items = "".join(f"<li>{escape(point)}</li>" for point in points)
-    return f"<section><h3>{escape(title)}</h3><ul>{items}</ul></section>"
+    return f"<section><h{level}>{escape(title)}</h{level}><ul>{items}</ul></section>"
 
 
 def folded(title: str, inner: str) -> str:

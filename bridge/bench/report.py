@@ -87,7 +87,7 @@ def chosen_price(name: str | None, file: str | None = None) -> tuple[str, Price]
 def lines(summary: Summary) -> list[str]:
     """The tables in short, for a terminal: losses first."""
     found = ["losses first (tokens / cost saved, cached; median task):"]
-    found += [f"  {_short(line)}" for line in summary.losses_shown] or ["  none"]
+    found += [f"  {_short(line, line.group or line.workload)}" for line in summary.losses_shown] or ["  none"]
     for workload in dict.fromkeys(line.workload for line in summary.lines):
         found.append(f"{workload}:")
         for label, each in summary.done.get(workload, {}).items():
@@ -96,11 +96,11 @@ def lines(summary: Summary) -> list[str]:
     return found
 
 
-def _short(line: Line) -> str:
+def _short(line: Line, where: str = "") -> str:
     of = line.compared
     interval = f"{'range' if of.tokens.ranged else '95%'} {100 * of.tokens.low:+.1f} to {100 * of.tokens.high:+.1f}"
     return (
-        f"{line.group + ': ' if line.group else ''}{line.label}: {100 * of.tokens.value:+.1f}% ({interval}) / "
+        f"{where + ': ' if where else ''}{line.label}: {100 * of.tokens.value:+.1f}% ({interval}) / "
         f"{100 * of.cost.value:+.1f}%; {of.wins} wins, {of.ties} ties, {of.losses} losses; "
         f"plan executed {of.executed} of {of.n}"
     )
@@ -148,7 +148,7 @@ def _page(
 
 def _box(scripted: bool) -> str:
     may, may_not = (_MAY, _MAY_NOT) if scripted else (_MAY_LIVE, _MAY_NOT_LIVE)
-    inner = page.listed("What may be concluded", may) + page.listed("What may not be concluded", may_not)
+    inner = page.listed("What may be concluded", may, 2) + page.listed("What may not be concluded", may_not, 2)
     return f'<section class="box" aria-label="What may and may not be concluded">{inner}</section>'
 
 
@@ -188,7 +188,7 @@ def _adverse(summary: Summary) -> list[str]:
 
 
 _HEAD: Final = (
-    "",
+    "variant",
     "n",
     "plan executed",
     "requests",
@@ -256,7 +256,7 @@ def _workload(
             "Tasks done: the calls of the ground truth and no other, and the right state; a task that timed out or "
             f"was ended is one that was not. No loss: one of more than {MARGIN:.0%} of tasks is ruled out."
         )
-        head = ("", "done", "only this arm / only the baseline", "difference", "p, corrected", "no loss")
+        head = ("variant", "done", "only this arm / only the baseline", "difference", "p, corrected", "no loss")
         parts.append(page.table(said, head, [(label, *_done(each)) for label, each in done.items()]))
     groups = [line for line in summary.groups if line.workload == workload and line.names[0] != "direct-par"]
     if groups:
