@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 import anyio.lowlevel
 
-from sandbox.apart import Place
+from sandbox.apart import Place, cores
 from sandbox.errors import RemoteProtocolError
 from sandbox.jail import memory_plan
 from sandbox.limits import LimitName, Limits
@@ -32,12 +32,13 @@ READY_S: Final = 30.0
 # Most steps take less than a turn of an event loop costs. While no other worker computes, the loop may as well wait for
 # this one in place, so briefly that nothing else on it is held up: measured, a third of the time of a step.
 BRIEF_S: Final = 0.0005
-# With a core for each of the two the host stays awake instead, for to be woken costs 50 us of a step's 250: in place at
-# first, then with a turn of the loop between two looks.
+# To be woken costs 50 us of a step's 250. So after a step that took no longer most of that is waited awake; and with a
+# core for each of the two every step is, in place at first, then with a turn of the loop between two looks.
 IN_PLACE_S: Final = 0.0003
 AWAKE_S: Final = 0.002
 IN_PLACE: Final = 8  # steps in a row that may be taken so; a worker that always answers at once would have the loop
 SELECTABLE: Final = 1024  # FD_SETSIZE: what select() can look at
+SEVERAL_CORES: Final = cores() > 1
 DYING_S: Final = 1.0
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 # Nothing inside a worker can send these: the filter lets a process send itself nothing but SIGABRT.
@@ -81,6 +82,7 @@ class Worker:
         self.computing = False
         self._in_place = 0  # steps in a row for which nobody else had a turn
         self.alone = False  # no other worker of the sandbox computes; the sandbox says so
+        self._quick = False  # its last step took less than `IN_PLACE_S`
         self.memory_at_ready = 0
         self.peak_bytes = 0
         self.killed_for: Why | None = None
@@ -284,8 +286,8 @@ class Worker:
                     self._in_place = 0
                     await anyio.lowlevel.checkpoint()
                 if short:
-                    self._wait_in_place(channel, awake=apart)
-                return await self._message(channel, AWAKE_S if apart else 0.0)
+                    self._wait_in_place(channel, apart=apart)
+                return await self._message(channel, apart=apart)
             self.kill("wall_s")
         except OSError:
             self._lost = True  # the pipe broke: how it ended says why
@@ -298,18 +300,18 @@ class Worker:
             self.computing = False
         return None
 
-    async def _message(self, channel: socket.socket, awake_s: float) -> FromWorker | None:
-        """One message; None when there will be none. Stays awake at first, while no other worker computes."""
-        until = time.perf_counter() + awake_s
+    async def _message(self, channel: socket.socket, *, apart: bool) -> FromWorker | None:
+        """One message; None when there will be none."""
+        until = time.perf_counter() + AWAKE_S
         while True:
             try:
                 received = channel.recv(CHUNK_BYTES)
             except BlockingIOError:
                 self._in_place = 0
-                if self.alone and time.perf_counter() < until:
+                if apart and self.alone and time.perf_counter() < until:
                     await anyio.lowlevel.checkpoint()
                     continue
-                if awake_s:
+                if apart:
                     self._place.let_loose()
                 await anyio.wait_readable(channel)
                 continue
@@ -322,15 +324,16 @@ class Worker:
             # A worker that drips always has the next byte ready: others have their turn, and the deadline has.
             await anyio.lowlevel.checkpoint()
 
-    def _wait_in_place(self, channel: socket.socket, *, awake: bool) -> None:
-        """Wait a moment for an answer, and keep the event loop meanwhile."""
-        if not awake:
-            if channel.fileno() < SELECTABLE:
-                select.select([channel], [], [], BRIEF_S)
-            return
-        until = time.perf_counter() + IN_PLACE_S
-        while self._peek() is None and time.perf_counter() < until:
-            os.sched_yield()  # whoever else wants this core has it
+    def _wait_in_place(self, channel: socket.socket, *, apart: bool) -> None:
+        """Wait a moment for an answer, `IN_PLACE_S` and `BRIEF_S` at most, and keep the event loop meanwhile."""
+        began = time.perf_counter()
+        while (apart or self._quick) and time.perf_counter() < began + IN_PLACE_S:
+            if self._peek() is not None:
+                return
+            os.sched_yield()  # whoever wants this core has it: the worker too, where there is no other
+        if not apart and channel.fileno() < SELECTABLE:
+            select.select([channel], [], [], BRIEF_S)
+        self._quick = SEVERAL_CORES and time.perf_counter() < began + IN_PLACE_S
 
     @staticmethod
     def _wave(message: FromWorker | None) -> Wave | None:

@@ -28,8 +28,9 @@ def pid() -> Generator[int]:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The core that the caller is on, as long as the test lasts."""
+    """The core that the caller is on, as long as the test lasts, on a machine that does nothing else."""
     core = min(os.sched_getaffinity(0))
+    monkeypatch.setattr(apart, "crowded", lambda: False)
     monkeypatch.setattr(apart, "_core", lambda: core)
     return core
 
@@ -59,6 +60,22 @@ def test_a_process_that_may_use_one_core_only_is_left_there(pid: int, here: int)
     os.sched_setaffinity(pid, {here})
     assert not Place(pid).keep_off()
     assert os.sched_getaffinity(pid) == {here}
+
+
+def test_nobody_is_placed_on_a_machine_that_has_no_idle_core(
+    pid: int, here: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everywhere = os.sched_getaffinity(pid)
+    monkeypatch.setattr(apart, "crowded", lambda: True)
+    assert not Place(pid).keep_off()
+    assert os.sched_getaffinity(pid) == everywhere
+
+
+def test_a_machine_is_crowded_when_its_cores_all_have_something_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # and this test runs on it
+    assert apart.crowded()
+    monkeypatch.setattr(os, "cpu_count", lambda: 100_000)
+    assert not apart.crowded()
 
 
 @pytest.mark.usefixtures("here")
@@ -93,12 +110,12 @@ async def test_a_short_step_is_taken_off_the_hosts_core_and_a_long_one_wherever_
     program = "await tools.echo(1); for (let i = 0; i < 3e5; i++); await tools.echo(2); return 3"
     async with sandbox.worker() as worker:
         everywhere = os.sched_getaffinity(worker.pid)
-        monkeypatch.setattr(process, "AWAKE_S", 60.0)
+        monkeypatch.setattr(process, "IN_PLACE_S", 60.0)
         wave = await sandbox.start(worker, start_of(program, ["echo"]), SMALL)
         assert wave is not None
         assert os.sched_getaffinity(worker.pid) == everywhere - {here}
-        monkeypatch.setattr(process, "AWAKE_S", 1e-9)
         monkeypatch.setattr(process, "IN_PLACE_S", 0.0)
+        monkeypatch.setattr(process, "AWAKE_S", 0.0)
         wave = await sandbox.deliver(worker, 0.0, [Resolved(wave.calls[0].id, Raw(b"0"))])
         assert wave is not None
         assert os.sched_getaffinity(worker.pid) == everywhere

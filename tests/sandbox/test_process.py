@@ -1,4 +1,4 @@
-"""How the host waits for one step: in place for a moment, awake where each of the two has a core."""
+"""How the host waits for one step: in place for a moment, awake for a worker that was quick or has another core."""
 
 from __future__ import annotations
 
@@ -15,6 +15,35 @@ from sandbox.origin import Born
 from sandbox.process import BRIEF_S, IN_PLACE_S, Worker
 
 TICK = IN_PLACE_S / 4
+ASLEEP = f"asleep {BRIEF_S}"
+
+
+class Waits:
+    """A worker that is silent, under a clock that goes on by `TICK` at each look."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, here: socket.socket) -> None:
+        self.channel = here
+        self.worker = Worker(Born(os.getpid(), -1, here), None, Limits(), Limits())
+        self.looks: list[str] = []
+        self.answers = False
+        clock = itertools.count()
+        monkeypatch.setattr(process.time, "perf_counter", lambda: TICK * next(clock))
+        monkeypatch.setattr(process.os, "sched_yield", lambda: self.looks.append("awake"))
+        monkeypatch.setattr(process.select, "select", self._select)
+        monkeypatch.setattr(process, "SEVERAL_CORES", True)
+
+    def _select(self, *given: Any) -> tuple[list[Any], ...]:
+        self.looks.append(f"asleep {given[3]}")
+        if not self.answers:
+            for _ in range(4):
+                process.time.perf_counter()
+        return [], [], []
+
+    def wait(self, *, apart: bool = False) -> list[str]:
+        """How it was waited for one step."""
+        self.looks.clear()
+        self.worker._wait_in_place(self.channel, apart=apart)
+        return list(self.looks)
 
 
 @pytest.fixture
@@ -26,37 +55,34 @@ def pair() -> Generator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """How somebody waits, under a clock that goes on by `TICK` at each look."""
-    found: list[str] = []
-    clock = itertools.count()
-
-    def select(*given: Any) -> tuple[list[Any], ...]:
-        found.append(f"asleep {given[3]}")
-        return [], [], []
-
-    monkeypatch.setattr(process.time, "perf_counter", lambda: TICK * next(clock))
-    monkeypatch.setattr(process.os, "sched_yield", lambda: found.append("awake"))
-    monkeypatch.setattr(process.select, "select", select)
-    return found
+def waits(monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]) -> Waits:
+    return Waits(monkeypatch, pair[0])
 
 
-def worker_on(channel: socket.socket) -> Worker:
-    return Worker(Born(os.getpid(), -1, channel), None, Limits(), Limits())
+def test_a_worker_is_awaited_awake_only_after_a_step_that_was_quick(waits: Waits) -> None:
+    assert waits.wait() == [ASLEEP]
+    waits.answers = True
+    assert waits.wait() == [ASLEEP]
+    waits.answers = False
+    awake = waits.wait()
+    assert awake[-1] == ASLEEP
+    assert 0 < awake.count("awake") == len(awake) - 1 <= IN_PLACE_S / TICK
+    assert waits.wait() == [ASLEEP]
 
 
-def test_a_worker_on_a_core_of_its_own_is_awaited_awake_and_any_other_one_asleep(
-    looks: list[str], pair: tuple[socket.socket, socket.socket]
-) -> None:
-    worker = worker_on(pair[0])
-    worker._wait_in_place(pair[0], awake=True)
-    assert looks == ["awake"] * 3
-    looks.clear()
-    worker._wait_in_place(pair[0], awake=False)
-    assert looks == [f"asleep {BRIEF_S}"]
+def test_a_worker_on_another_core_is_awaited_awake_alone(waits: Waits) -> None:
+    assert waits.wait(apart=True) == ["awake"] * 3
 
 
-def test_what_has_come_is_found_without_sleep(looks: list[str], pair: tuple[socket.socket, socket.socket]) -> None:
+def test_what_has_come_is_found_without_sleep(waits: Waits, pair: tuple[socket.socket, socket.socket]) -> None:
     pair[1].send(b"x")
-    worker_on(pair[0])._wait_in_place(pair[0], awake=True)
-    assert looks == []
+    assert waits.wait(apart=True) == []
+    waits.answers = True
+    waits.wait()
+    assert waits.wait() == []
+
+
+def test_nobody_stays_awake_on_the_only_core(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SEVERAL_CORES", False)
+    waits.answers = True
+    assert waits.wait() == waits.wait() == [ASLEEP]
