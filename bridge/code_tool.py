@@ -134,6 +134,17 @@ class CodeTool:
         text = f'{self.name} takes {{"program": "<JavaScript text>"}}, not {shown(given, 80)}: send the whole program'
         raise ToolError("invalid_arguments", text)
 
+    def answers_to(self, name: str) -> bool:
+        """Whether a call by this name is the executor's to answer, be it that only programs may call such a tool."""
+        if name == self.name or name in self._by_name:
+            return True
+        if self.search is not None and name == searching.NAME:
+            return True
+        return self._is_in_catalog(name)
+
+    def _is_in_catalog(self, name: str) -> bool:
+        return any(name in (entry.name, entry.expression) for entry in self.executor.catalog.entries)
+
     async def answer(self, calls: Sequence[ModelCall]) -> Step:
         """Answer all tool calls of one response, together; returns when all are, or when the rest waits for people.
 
@@ -174,7 +185,7 @@ class CodeTool:
             search = [] if self.search is None else [searching.NAME]
             names = ", ".join([self.name, *search, *list(self._by_name)[:20]])
             name = visible(call.name)[:80]
-            if any(call.name in (entry.name, entry.expression) for entry in self.executor.catalog.entries):
+            if self._is_in_catalog(call.name):
                 text = (
                     f"{name} is not to be called by itself: write a program that calls it, and give it to {self.name}"
                 )

@@ -7,7 +7,7 @@ How a call is judged is the gate's; when a loop has gone on for long enough, bou
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bridge.tools import Caller
     from sandbox import Limits
 
+_ID_KEPT: Final = 56  # characters of an id in one made of it; the vendors take 64
 _LABELS: Final = {False: "[sandbridge] error ", True: "Error: "}  # for a model, for a program
 
 
@@ -352,6 +353,24 @@ async def together(functions: Sequence[Callable[[], Awaitable[Any]]]) -> None:
             tasks.start_soon(one, function)
     if errors:
         raise errors[0]
+
+
+def told_apart(ids: Iterable[Any], taken: Iterable[str] = ()) -> list[str]:
+    """The ids of one response's calls, with a new one for each that is missing or was there before.
+
+    Answers are paired by them. The same ids give the same, also in another process. `taken` are those of earlier calls.
+    """
+    given = [each if isinstance(each, str) else "" for each in ids]
+    seen = {"", *taken}
+    known = {*given, *seen}
+    made: list[str] = []
+    for identity in given:
+        own, number = identity, 2
+        while own in seen or (own != identity and own in known):
+            own, number = f"{identity[:_ID_KEPT] or 'call'}_{number}", number + 1
+        seen.add(own)
+        made.append(own)
+    return made
 
 
 def read_arguments(call: ModelCall) -> Any:

@@ -13,8 +13,8 @@ What policy asks about pauses the loop, as `bridge.openai` shows. Deferred tools
 vendor runs the programs, it loads what was found (searching.py).
 
 `Offer` is for those with a loop of their own: `offer.tools` for the request, `await offer.handle(response)` for the
-answers. A map: wire.py has the blocks, schemas.py the declarations, offer.py one turn, conversation.py the loop,
-service.py and dialect.py the hosted form.
+answers; calls of their own tools beside those are `left` to them. A map: wire.py has the blocks, schemas.py the
+declarations, offer.py one turn, conversation.py the loop, service.py and dialect.py the hosted form.
 """
 
 from __future__ import annotations
@@ -137,12 +137,16 @@ def run_sync(client: AsyncAnthropic | Anthropic, executor: Executor, **options: 
 
 
 async def handle(response: Any, executor: Executor, **options: Any) -> Turn:
-    """Answer one response whose tools were `Offer(executor, **options).tools`.
+    """Answer one response whose tools were `Offer(executor, **options).tools`: the single step, for a loop of your own.
 
     For a loop that keeps an `Offer`, `offer.handle(response)` does the same and knows the conversation.
 
     Returns:
         The turn: `messages` to continue with, `final` when there is nothing to continue; `paused` while calls wait.
+        Calls of tools that are not the executor's are the application's, and are `left`.
+
+    Raises:
+        SandboxError: V8 or the walls are not there.
     """
     return await Offer(executor, **options).handle(response)
 

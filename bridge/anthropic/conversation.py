@@ -132,9 +132,9 @@ class Conversation:
             self._force_no_more()
             if self._bounds.spent and wire.calls_in(wire.content_of(response)):
                 text = f"not carried out: the bound of {self._bounds.turns} requests was reached"
-                self._take(await self.offer.refuse(response, ToolError("limit", text)), count=False)
+                self._take(await self.offer.answer(response, refusal=ToolError("limit", text)), count=False)
                 raise self._bounds.exceeded(self)
-            turn = await self.offer.handle(response)
+            turn = await self.offer.answer(response)
             if turn.status == "paused":
                 self._turn, self.status = turn, "paused"
                 return self

@@ -8,7 +8,7 @@ the moment, since a forged `caller` must not reach what programs alone may call.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bridge.anthropic import wire
@@ -87,37 +87,50 @@ class Offer:
         return self._code.runs
 
     async def handle(self, response: Any) -> Turn:
-        """Answer a response: a `Message` of the SDK, or one as plain data.
+        """Answer a response: a `Message` of the SDK, or one as plain data. The single step, for a loop of your own.
 
         Returns:
-            The turn. While it is `paused`, something in it waits for people or the application.
+            The turn: what to append (`messages`). While it is `paused`, something in it waits for people or the
+            application. Calls of tools that are not the executor's are the application's, and are `left`; those of a
+            response that was cut off are nobody's, and are answered here.
 
         Raises:
             SandboxError: V8 or the walls are not there: an operator's fault.
         """
-        content = wire.content_of(response)
-        stop = wire.Stop(wire.field(response, "stop_reason") or "")
-        self.programs.see(content)
-        calls = wire.calls_in(content)
-        parts: list[Part] = []
-        if stop.cut or stop.refused:
-            parts = [Refused(wire.model_call(call), _not_made(stop)) for call in calls]
-        elif calls:
-            parts = self._parts(calls)
-        step = await self._code.begin([wire.model_call(call) for call in calls], parts) if calls else None
-        return Turn(content, stop, step, self)
+        return await self.answer(response, leave=True)
 
-    async def refuse(self, response: Any, error: ToolError) -> Turn:
-        """Answer every call of a response with an error and make none of them."""
-        content = wire.content_of(response)
+    async def answer(self, response: Any, *, leave: bool = False, refusal: ToolError | None = None) -> Turn:
+        """Answer a response, or refuse every call in it; returns when all is answered, or when the rest waits.
+
+        Args:
+            leave: Calls of tools that are not the executor's are the application's; else the model is told that there
+                is no such tool.
+        """
+        response_id = str(wire.field(response, "id") or "")
+        content = self.programs.apart(wire.content_of(response), response_id)
+        stop = wire.Stop("tool_use" if refusal else wire.field(response, "stop_reason") or "")
         self.programs.see(content)
-        calls = [wire.model_call(call) for call in wire.calls_in(content)]
-        step = await self._code.begin(calls, [Refused(call, error) for call in calls])
-        return Turn(content, wire.Stop("tool_use"), step, self)
+        calls = list({call["id"]: call for call in reversed(wire.calls_in(content))}.values())[::-1]
+        if refusal is None and (stop.cut or stop.refused):
+            refusal = _not_made(stop)
+        left = [call for call in calls if leave and refusal is None and not self.answers_to(call["name"])]
+        calls = [call for call in calls if call not in left]
+        made = [wire.model_call(call) for call in calls]
+        parts = self._parts(calls) if refusal is None else [Refused(call, refusal) for call in made]
+        step = await self._code.begin(made, parts) if calls else None
+        self.programs.answered(content, response_id)
+        return Turn(content, stop, step, self, left)
+
+    def answers_to(self, name: str) -> bool:
+        """Whether a call by this name is the executor's to answer, rather than the application's."""
+        if self._search is not None and name == NAME:
+            return True
+        return name in self._by_program if self.hosted else self._code.answers_to(name)
 
     async def restore(self, content: list[wire.Block], stop: str, step: Any, context: Any = None) -> Turn:
         """A paused turn from the parts that were put away. Raises `StateError`, as `Executor.load`."""
         self.programs.see(content)
+        self.programs.answered(content)
         loaded = await Step.load(self.executor, step, context) if step is not None else None
         self.runs.extend(loaded.runs if loaded is not None else ())
         return Turn(content, wire.Stop(stop), loaded, self)
@@ -206,15 +219,24 @@ class Turn:
     """One response of the model with the answers to its calls.
 
     Attributes:
-        content: The response's blocks, as they are sent back.
+        content: The response's blocks, as they are sent back. A call whose id was there before has a new one.
+        left: Calls that the application answers by itself; what it answers goes along in the last of `messages`.
         stop: Why it ended.
         status: `paused` while calls of it wait for people or the application; `finished` otherwise.
         final: Whether the loop ends here: nothing is to be answered or continued.
     """
 
-    def __init__(self, content: list[wire.Block], stop: wire.Stop, step: Step | None, offer: Offer) -> None:
+    def __init__(
+        self,
+        content: list[wire.Block],
+        stop: wire.Stop,
+        step: Step | None,
+        offer: Offer,
+        left: Sequence[wire.Block] = (),
+    ) -> None:
         self._offer = offer
         self.content = content
+        self.left = list(left)
         self.stop = stop
         self._step = step
 
@@ -222,7 +244,7 @@ class Turn:
     def final(self) -> bool:
         if self.stop.refused or self.stop.reason == "model_context_window_exceeded":
             return True
-        return self._step is None and not self.stop.goes_on
+        return self._step is None and not self.left and not self.stop.goes_on
 
     @property
     def status(self) -> Literal["paused", "finished"]:
@@ -251,16 +273,20 @@ class Turn:
     def messages(self) -> list[dict[str, Any]]:
         """What the conversation is to be continued with: the response, and a message with a result for each call.
 
+        Where calls are `left`, their `tool_result` blocks belong into that message too, which may be empty before: take
+        over `messages`, and add them to the content of the last.
+
         Raises:
             StateError: The turn is paused.
         """
         made: list[dict[str, Any]] = []
         if self.content:  # the API takes no empty message
             made.append({"role": "assistant", "content": self.content})
-        if self._step is not None:
+        answers = [] if self._step is None else self._step.answers
+        if answers or self.left:
             calls = {call["id"]: call for call in wire.calls_in(self.content)}
-            blocks = [self._offer.result(calls[answered.id], answered) for answered in self._step.answers]
-            made.append(wire.answer_message(self.content, blocks))
+            blocks = [self._offer.result(calls[answered.id], answered) for answered in answers]
+            made.append({"role": "user", "content": blocks})
         return made
 
     async def resume(self, answers: Mapping[str, Any]) -> Turn:

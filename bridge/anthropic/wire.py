@@ -1,6 +1,7 @@
 """Messages of the Anthropic API as plain data: blocks that are sent back, calls in them, results for them. No I/O.
 
-Rules of the API that this module keeps: what the model sent goes back as it came, unknown fields included; a message of
+Rules of the API that this module keeps: what the model sent goes back as it came, unknown fields included (but for ids
+that were there before: no `tool_use` may have one of another); a message of
 results holds nothing but `tool_result` blocks, one for every `tool_use` of the message before it, in its order; empty
 messages are not sent; the input of the application is never changed.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from bridge.loop import Answered, ModelCall
+from bridge.loop import Answered, ModelCall, told_apart
 
 Block = dict[str, Any]
 CODE_EXECUTION: Final = "code_execution"
@@ -99,21 +100,13 @@ def result(answered: Answered, *, flagged: bool = True) -> Block:
     return block
 
 
-def answer_message(content: Iterable[Block], blocks: Iterable[Block]) -> Block:
-    """The user message that answers a response: a `tool_result` for each of its calls, in their order.
-
-    Raises:
-        KeyError: A call without a result: a bug, for an unpaired call makes the transcript useless.
-    """
-    by_id = {block["tool_use_id"]: block for block in blocks}
-    return {"role": "user", "content": [by_id[call["id"]] for call in calls_in(content)]}
-
-
 class Programs:
-    """Which programs of the vendor's code execution run at the moment, by the blocks seen so far."""
+    """Which programs of the vendor's code execution run at the moment, by the blocks seen so far; and which calls were
+    answered."""
 
     def __init__(self, messages: Iterable[Any] = ()) -> None:
         self.live: dict[str, str] = {}  # id of the `server_tool_use` -> the program's text
+        self.calls: dict[str, str] = {}  # id of each `tool_use` -> id of its response
         self.see_all(messages)
 
     def see_all(self, messages: Iterable[Any]) -> None:
@@ -121,6 +114,23 @@ class Programs:
         for message in messages:
             if field(message, "role") == "assistant":
                 self.see(content_of(message))
+                self.answered(content_of(message))
+
+    def answered(self, content: Iterable[Block], response_id: str = "") -> None:
+        """Take in whose calls they are: their ids tell them apart from those that come later."""
+        self.calls |= {str(block.get("id")): response_id for block in calls_in(content)}
+
+    def apart(self, content: list[Block], response_id: str) -> list[Block]:
+        """A response's blocks with new ids for calls of the model that have one of a call before them.
+
+        What a program of the vendor's called keeps its id, by which that program waits for it.
+        """
+        own = [block for block in calls_in(content) if caller_of(block).program is None]
+        taken = [each for each, owner in self.calls.items() if not response_id or owner != response_id]
+        taken += [str(block.get("id")) for block in calls_in(content) if caller_of(block).program is not None]
+        made = told_apart((block.get("id") for block in own), taken)
+        ids = {id(block): identity for block, identity in zip(own, made, strict=True)}
+        return [{**block, "id": ids[id(block)]} if id(block) in ids else block for block in content]
 
     def see(self, content: Iterable[Block]) -> None:
         """Take in blocks of an assistant's message, in their order."""

@@ -3,12 +3,17 @@
 Decides the origin of each call: the code tool or a tool beside it (the model's own calls, code_tool.py), a program that
 the vendor runs (its parent must be known and not ended), an MCP server that the vendor calls (approvals.py), or the
 application. All of one response are started together, and one pause holds them together.
+
+An id that a server gives twice cannot tell calls apart. Where the whole history is sent, the later call gets a new one,
+in the history and in its answer alike. Where the vendor keeps the history, only the first of a response is carried out,
+and its answer says so; an id of an earlier response is the vendor's to tell apart.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bridge.code_tool import TOOL_NAME, Answered, CodeTool, ModelCall, read_arguments
 from bridge.direct import ToolCall
@@ -33,7 +38,7 @@ from bridge.openai.items import (
 )
 from bridge.openai.turns import Item
 from bridge.pictures import readable
-from bridge.searching import NAME, Search
+from bridge.searching import Search
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
@@ -41,6 +46,11 @@ if TYPE_CHECKING:
     from bridge.executor import Executor
     from bridge.offers import DirectTool
     from sandbox import Limits
+
+_ONCE: Final = (
+    "[sandbridge] note: {count} calls of this response had the same id, so only the first was carried out, and this is "
+    "its answer; send the others again"
+)
 
 
 class Offer:
@@ -50,6 +60,8 @@ class Offer:
         hosted: The vendor runs the programs: no code tool of ours is offered.
         leave: Calls of tools that are not the executor's are the application's; else the model is told that there is
             no such tool.
+        whole: Whether the whole history can be sent, so that a call can get another id. None: as far as a response
+            tells (`handle`).
         budget: As for `CodeTool`; where the vendor runs the programs, it is told of all that is not deferred.
         vendor_searches: The vendor has a tool search of its own in the request: it gets deferred tools to search.
     """
@@ -61,6 +73,7 @@ class Offer:
         direct: bool | Iterable[str] = False,
         hosted: bool = False,
         leave: bool = False,
+        whole: bool | None = None,
         vendor_searches: bool = False,
         budget: int | None = None,
         name: str = TOOL_NAME,
@@ -73,6 +86,7 @@ class Offer:
         )
         self.hosted = hosted
         self.leave = leave
+        self.whole = whole
         self.programs = Programs()
         self._limits = limits
         self._context = context
@@ -206,9 +220,15 @@ class Offer:
             return True
         if item["type"] == SEARCH:
             return self.search is not None
-        name = item["name"]
-        own = {self.tool.name, *([] if self.tool.search is None else [NAME])}
-        return name in own or name in self._by_name or any(name == each.name for each in self.tool.direct)
+        return item["name"] in self._by_name or self.tool.answers_to(item["name"])
+
+    def sends_whole(self, response: Response) -> bool:
+        """Whether the whole history is sent after this response."""
+        if self.whole is not None:
+            return self.whole
+        if response.previous_response_id is not None or response.conversation is not None:
+            return False
+        return getattr(response, "store", None) is False or bool(self.programs.calls)  # known, and no chain
 
 
 class Turn(base.Turn):
@@ -230,7 +250,16 @@ class Turn(base.Turn):
     @property
     def items(self) -> list[Item]:
         answers = {answered.id: answered for answered in self.answers}
+        for call in self._given.all:
+            if call.id in self._given.again and call.parent is None:
+                text = _ONCE.format(count=self._given.again[call.id] + 1)
+                answers[call.id] = dataclasses.replace(answers[call.id], text=f"{answers[call.id].text}\n{text}")
         return [self.offer.answer(call, answers[call.id], self._parts) for call in self._given.all]
+
+    @property
+    def renamed(self) -> bool:
+        """Whether calls have other ids than the vendor gave them: it has to be sent the whole history then."""
+        return self._given.renamed
 
     @property
     def transcript(self) -> list[Item]:
@@ -250,13 +279,22 @@ class _Given:
     """The items of a response, by who answers them."""
 
     def __init__(self, response: Response, offer: Offer) -> None:
-        self.items: list[Item] = plain(response.output)
+        own: list[Item] = plain(response.output)
+        self.items = offer.programs.apart(own, response.id) if offer.sends_whole(response) else own
+        self.renamed = self.items != own
         details = response.incomplete_details
         self.reason = (details.reason if details is not None else None) or "incomplete"
         found = called(self.items, status=response.status)
+        self.again: dict[str, int] = {}  # id -> how many calls have it that are not carried out
+        first: dict[str, Called] = {}
+        for call in found:
+            if first.setdefault(call.id, call) is not call:
+                self.again[call.id] = self.again.get(call.id, 0) + 1
+                self.items = [item for item in self.items if item is not call.item]
+        found = list(first.values())
         stopped = response.status == "incomplete" and self.reason != "max_output_tokens"  # none of its calls is meant
-        self.all = [call for call in found if offer.is_ours(call.item)]
-        self.cut = [call for call in self.all if call.cut or stopped]
+        self.cut = [call for call in found if call.cut or stopped]
+        self.all = [call for call in found if call in self.cut or offer.is_ours(call.item)]
         self.calls = [call for call in self.all if call not in self.cut]
         self.left: list[Item] = [call.item for call in found if call not in self.all]
         self.left += [item for item in self.items if item.get("type") in FOREIGN]
@@ -279,13 +317,16 @@ async def answer(response: Response, offer: Offer, refusal: ToolError | None = N
     offer.programs.saw(given.items)
     calls = [call.model_call for call in given.calls]
     parts = offer.parts(given.calls) if refusal is None else [Refused(call, refusal) for call in calls]
-    return Turn(response, offer, await offer.tool.begin(calls, parts), parts, given)
+    step = await offer.tool.begin(calls, parts)
+    offer.programs.answered(given.items, response.id)
+    return Turn(response, offer, step, parts, given)
 
 
 async def restored(response: Response, offer: Offer, step: Item, context: Any) -> Turn:
     """A paused turn from what `Step.dump` gave, in this or another process."""
     given = _Given(response, offer)
     offer.programs.saw(given.items)
+    offer.programs.answered(given.items, response.id)
     loaded = await Step.load(offer.tool.executor, step, context)
     offer.tool.runs += loaded.runs
     return Turn(response, offer, loaded, (), given)

@@ -1,7 +1,8 @@
 """The loop over Chat Completions, which most models speak (`AsyncOpenAI(base_url=...)`).
 
 Decides how a message is read and sent back. Servers differ: ids of tool calls may be missing or the same twice in one
-message (they get new ones, in the message and in the answers alike), arguments may come as objects, `finish_reason` may
+message (they get new ones, in the message and in the answers alike; those of an earlier message may come again, since
+answers stand right after their calls), arguments may come as objects, `finish_reason` may
 say `stop` beside tool calls. What a model sent goes back as it came otherwise, fields included that nobody here knows.
 How to write a program goes along as system message of each request; it is no part of the transcript.
 """
@@ -14,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from bridge.code_tool import TOOL_NAME, TURNS, Bounds, CodeTool, LoopError, ModelCall
 from bridge.errors import ConfigurationError, StateError, ToolError
-from bridge.loop import Refused, Step
+from bridge.loop import Refused, Step, told_apart
 from bridge.openai import client as clients
 from bridge.openai import definitions
 from bridge.openai import turns as base
 from bridge.openai.items import json_text, plain
 from bridge.openai.turns import Item, Sending
-from bridge.searching import NAME
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
@@ -74,19 +74,16 @@ class _Read:
         self.message: Item = {name: part for name, part in given.items() if name not in _NOT_SENT or _says(name, part)}
         self.message["role"] = "assistant"
         self.message.setdefault("content", None)
-        _give_ids(made)
+        _make_sound(made)
         if made:
             self.message["tool_calls"] = made
         elif self.message["content"] is None:
             self.message["content"] = ""  # a message must have one or the other
         found = [_model_call(call) for call in made]
-        ours = {tool.name, *([] if tool.search is None else [NAME]), *(each.name for each in tool.direct)}
-        self.left = [item for item, call in zip(made, found, strict=True) if leave and call.name not in ours]
-        self.all = [call for call in found if not leave or call.name in ours]
         # The message ended in the middle of its last call, or nothing in it is meant.
-        self.cut = {"length": [call for call in self.all if call is found[-1]], "content_filter": self.all}.get(
-            self.finish, []
-        )
+        self.cut = {"length": found[-1:], "content_filter": found}.get(self.finish, [])
+        self.all = [call for call in found if not leave or call in self.cut or tool.answers_to(call.name)]
+        self.left = [item for item, call in zip(made, found, strict=True) if call not in self.all]
         self.calls = [call for call in self.all if call not in self.cut]
 
 
@@ -94,17 +91,11 @@ def _says(name: str, part: Any) -> bool:
     return name == "refusal" and bool(part)
 
 
-def _give_ids(calls: list[Item]) -> None:
-    """Make ids unique within a message: results are paired by them."""
-    taken: set[str] = set()
-    for position, call in enumerate(calls):
-        wanted = call.get("id")
-        if not isinstance(wanted, str) or not wanted or wanted in taken:
-            number = position
-            while (wanted := f"call_{number}") in taken or any(other.get("id") == wanted for other in calls):
-                number += 1
-            call["id"] = wanted
-        taken.add(call["id"])
+def _make_sound(calls: list[Item]) -> None:
+    """Give calls what the wire wants of them: ids that tell them apart, a type, arguments as text."""
+    ids = told_apart(call.get("id") for call in calls)
+    for call, identity in zip(calls, ids, strict=True):
+        call["id"] = identity
         call["type"] = call.get("type") or "function"
         inner = call.get("function")
         if isinstance(inner, Mapping):
@@ -273,7 +264,8 @@ async def handle(
 
     Returns:
         What to append (`transcript`: the message and its tools' messages), or why nothing is to be sent (`status`).
-        Calls of tools that are not the executor's are the application's, and are `left`.
+        Calls of tools that are not the executor's are the application's, and are `left`; those in the middle of which
+        the completion was cut off are nobody's, and are answered here.
 
     Raises:
         StateError: It has no choices.

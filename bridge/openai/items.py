@@ -15,6 +15,7 @@ import msgspec
 from bridge.approval import canonical
 from bridge.code_tool import Answered, ModelCall
 from bridge.dialect import is_object
+from bridge.loop import told_apart
 from bridge.openai.turns import Item
 from bridge.searching import NAME
 
@@ -76,6 +77,7 @@ class Programs:
     code: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     listed: dict[tuple[str, str], Item] = field(default_factory=dict)  # MCP tools that the vendor knows
+    calls: dict[str, str] = field(default_factory=dict)  # id of each call that was answered -> id of its response
 
     def saw(self, items: Iterable[Item]) -> None:
         """Take in items, in order."""
@@ -92,6 +94,22 @@ class Programs:
                 case _:
                     pass
 
+    def answered(self, items: Iterable[Item], response_id: str = "") -> None:
+        """Take in whose calls they are: their ids tell them apart from those that come later."""
+        self.calls |= {_identity(item): response_id for item in items if is_call(item)}
+
+    def apart(self, items: list[Item], response_id: str) -> list[Item]:
+        """A response's items with new ids for calls of the model that have one of a call before them.
+
+        What a program of the vendor's called keeps its id, by which that program waits for it. The item's own `id` goes
+        with the old `call_id`: it names what the vendor has.
+        """
+        own = [item for item in items if _is_own(item)]
+        taken = [each for each, owner in self.calls.items() if owner != response_id]
+        taken += [_identity(item) for item in items if is_call(item) and not _is_own(item)]
+        ids = iter(told_apart((_identity(item) for item in own), taken))
+        return [_renamed(item, next(ids)) if _is_own(item) else item for item in items]
+
     def fault(self, parent: str) -> str | None:
         """Why a call cannot have this parent; None where it can."""
         if parent not in self.code:
@@ -106,6 +124,22 @@ def is_call(item: Item) -> bool:
     return item.get("type") in CALLS and (item["type"] != SEARCH or item.get("execution") == "client")
 
 
+def _is_own(item: Item) -> bool:
+    """Whether it is a call of the model itself."""
+    return is_call(item) and item["type"] != "mcp_approval_request" and _parent(item.get("caller")) is None
+
+
+def _identity(item: Item) -> str:
+    """What the answer to a call is given for."""
+    return str(item["id"] if item["type"] == "mcp_approval_request" else item.get("call_id") or item.get("id") or "")
+
+
+def _renamed(item: Item, identity: str) -> Item:
+    if identity == _identity(item):
+        return item
+    return {name: part for name, part in item.items() if name != "id"} | {"call_id": identity}
+
+
 def called(output: Iterable[Item], *, status: str | None) -> list[Called]:
     """What a response calls for, in its order. In an incomplete one the last call may be cut."""
     items = list(output)
@@ -115,8 +149,7 @@ def called(output: Iterable[Item], *, status: str | None) -> list[Called]:
             parent = _parent(item.get("caller"))
             last = position == len(items) - 1 and item.get("status") != "completed"
             cut = item.get("status") == "incomplete" or (status == "incomplete" and last)
-            identity = item["id"] if item["type"] == "mcp_approval_request" else item.get("call_id") or item["id"]
-            found.append(Called(item, identity, parent, cut))
+            found.append(Called(item, _identity(item), parent, cut))
     return found
 
 

@@ -1,7 +1,7 @@
 """The loop over the Responses API: request, answers, request, until the model has said its last word.
 
 Decides what each request holds: only what is new after `previous_response_id` or in a `conversation`, the whole ordered
-history with `store=False`. When a loop ends is decided in turns.py.
+history with `store=False`, or after a response that gave ids again. When a loop ends is decided in turns.py.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Conversation(base.Conversation):
         self._beside = beside  # tools that the vendor runs
         self._new = list(self.transcript)
         self._previous: str | None = None  # the last response that is answered
+        self._renamed = False  # it has calls whose ids the vendor does not know
 
     api = "responses"
 
@@ -51,6 +52,7 @@ class Conversation(base.Conversation):
         from openai.types.responses import Response
 
         self._offer.programs.saw(self.transcript)
+        self._offer.programs.answered(self.transcript)
         return await restored(Response.construct(**response), self._offer, step, context)
 
     @property
@@ -58,9 +60,11 @@ class Conversation(base.Conversation):
         return "" if self.response is None else spoken(plain(self.response.output))
 
     def _take(self, turn: base.Turn) -> None:
+        assert isinstance(turn, Turn)
         super()._take(turn)
         self._new = turn.items
         self._previous = turn.response.id
+        self._renamed = turn.renamed
 
     def _add(self, message: Item) -> None:
         super()._add(message)
@@ -68,11 +72,12 @@ class Conversation(base.Conversation):
 
     async def _send(self) -> Response:
         stateless = self._request.get("store") is False
-        request = self._request | {"input": self.transcript if stateless else self._new}
+        whole = stateless or self._renamed
+        request = self._request | {"input": self.transcript if whole else self._new}
         if self._previous is not None:
             request["tool_choice"] = _after_first(request.pop("tool_choice", None))
             request = {name: value for name, value in request.items() if name != "tool_choice" or value is not None}
-            if not stateless and request.get("conversation") is None:
+            if not whole and request.get("conversation") is None:
                 request["previous_response_id"] = self._previous
         raw = self._sending.raw
         try:
@@ -196,7 +201,10 @@ def _made(client: Any, executor: Executor, request: Item, turns: int, options: I
     if offer.hosted or (sending.raw is None and not clients.takes_raw_text(client)):
         sending.raw = False
     request["input"] = listed(request["input"])
+    kept_there = request.get("previous_response_id") or request.get("conversation")
+    offer.whole = not kept_there or request.get("store") is False
     offer.programs.saw(request["input"])
+    offer.programs.answered(request["input"])
     return Conversation(client, offer, request, Bounds(turns), sending, kept)
 
 
@@ -224,7 +232,9 @@ async def handle(
 
     Returns:
         What to send next (`items`), or why nothing is (`status`). Calls of tools that are not the executor's are the
-        application's, and are `left`.
+        application's, and are `left`; those in the middle of which the response was cut off are nobody's, and are
+        answered here. Where the whole history is sent, append `transcript`, not the response's own output: a call whose
+        id was there before has a new one there.
 
     Raises:
         StateError: The response failed or is not there yet.
@@ -236,6 +246,7 @@ async def handle(
     hosted = hosted or any(tool.type == HOSTED["type"] for tool in response.tools or ())
     offer = Offer(executor, hosted=hosted, leave=True, **cast("Any", own))
     offer.programs.saw(listed(history))
+    offer.programs.answered(listed(history))
     return await answer(response, offer)
 
 

@@ -31,8 +31,8 @@ def blocks(message: Block) -> list[Block]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def check_request(request: Block, issued: Mapping[str, Block]) -> None:
-    """Everything that can be said of one request. `issued` has the blocks with ids that the server sent."""
+def check_request(request: Block, issued: Mapping[str, list[Block]]) -> None:
+    """Everything that can be said of one request. `issued` has the blocks with ids that the server sent, by id."""
     tools = request.get("tools", [])
     check_tools(tools)
     check_choice(request.get("tool_choice"), tools)
@@ -125,7 +125,7 @@ def check_choice(choice: Block | None, tools: list[Block]) -> None:
 # ---- messages --------------------------------------------------------------------------------------------------------
 
 
-def check_messages(messages: list[Block], issued: Mapping[str, Block]) -> None:
+def check_messages(messages: list[Block], issued: Mapping[str, list[Block]]) -> None:
     if not messages:
         raise Refused("messages: at least one message is required")
     if messages[0]["role"] != "user":
@@ -214,12 +214,12 @@ def is_program(call: Block) -> bool:
     return call.get("caller", {"type": "direct"})["type"] != "direct"
 
 
-def check_unchanged(index: int, block: Block, issued: Mapping[str, Block]) -> None:
+def check_unchanged(index: int, block: Block, issued: Mapping[str, list[Block]]) -> None:
     """What the model sent must come back as it was: calls, programs, their results, and signed thoughts."""
     for key in ("id", "signature", "tool_use_id"):
         if key in block:
             name = f"{block['type']}:{block[key]}"
-            if name in issued and issued[name] != block:
+            if name in issued and block not in issued[name]:
                 raise Refused(f"messages.{index}: the block {name} was changed")
 
 

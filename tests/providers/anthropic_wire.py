@@ -57,7 +57,7 @@ class Wire:
     requests: list[Block] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     failures: list[int] = field(default_factory=list)
-    issued: dict[str, Block] = field(default_factory=dict)
+    issued: dict[str, list[Block]] = field(default_factory=dict)
     containers: dict[str, Block] = field(default_factory=dict)  # id -> tools of the request that opened it
     expired: set[str] = field(default_factory=set)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -126,7 +126,7 @@ class Wire:
                 continue
             for key in ("id", "signature", "tool_use_id"):
                 if key in block:
-                    self.issued[f"{block['type']}:{block[key]}"] = copy.deepcopy(block)
+                    self.issued.setdefault(f"{block['type']}:{block[key]}", []).append(copy.deepcopy(block))
         return message
 
     def _container(self, request: Block, turn: Turn) -> Block | None:

@@ -7,6 +7,7 @@ Pure functions over a whole ordered history of items (Responses) or messages (Ch
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -207,6 +208,10 @@ def check_replayed(given: Sequence[Item], issued: Sequence[Sequence[Item]]) -> N
         given: The input items.
         issued: The output of each response, of any conversation.
     """
+    keys = Counter(identity(item) for out in issued for item in out)
+    issued = [
+        [item for item in out if keys[identity(item)] == 1] for out in issued
+    ]  # what was given twice names nothing
     positions = {identity(item): (row, column) for row, out in enumerate(issued) for column, item in enumerate(out)}
     expected: tuple[int, int] | None = None
     for item in given:

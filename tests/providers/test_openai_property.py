@@ -100,6 +100,7 @@ async def decide(conversation: Any, choices: list[Any]) -> Any:
 async def play(world: World, run: Any, choices: list[Any], **options: Any) -> None:
     """Run a loop to whatever end it comes to, and ask one more thing: the vendor must have taken everything."""
     world.wire.refusals.clear()
+    world.wire.issued.clear()  # ids are used again: the server has to know only those of this conversation
     try:
         conversation = await run(world.client, world.executor, model="m", direct=True, **options)
         conversation = await decide(conversation, choices)
