@@ -13,7 +13,7 @@ from typing import Any, Final
 from bridge.bench import written
 from bridge.bench.arms import ARMS
 from bridge.bench.count import Price, totals
-from bridge.bench.rows import Row
+from bridge.bench.rows import PLOTS, Row
 from bridge.bench.summary import Line, Summary
 from bridge.bench.sweep import Units, grid
 
@@ -77,7 +77,7 @@ def draw(summary: Summary, rows: Sequence[Row], unit: Units, price: Price, model
 
 def write(folder: Path, plots: Mapping[str, Mapping[str, bytes]]) -> None:
     """Write every plot as `plots/NAME.svg` and `.png`."""
-    place = folder / "plots"
+    place = folder / PLOTS
     for name, kinds in plots.items():
         for kind, content in kinds.items():
             written.put(place / f"{name.replace('/', '-')}.{kind}", content)

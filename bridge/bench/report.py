@@ -15,7 +15,7 @@ from bridge.bench import page, plots, written
 from bridge.bench.arms import ARMS
 from bridge.bench.calibrate import Calibration
 from bridge.bench.count import Price, prices, totals
-from bridge.bench.rows import Manifest, Row, read_manifest, read_rows
+from bridge.bench.rows import REPORT, SUMMARY, Manifest, Row, read_manifest, read_rows
 from bridge.bench.stats import DRAWS, LEAST_GROUPS, MARGIN, Done, Estimate
 from bridge.bench.summary import Line, Summary, summarize
 from bridge.bench.sweep import Units, table, units
@@ -66,9 +66,9 @@ def build(
     html = _page(manifest, rows, summary, unit, (name, price, source), drawn, calibration)
     if summary.scripted and (found := REFUSED.search(re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL))):
         raise ConfigurationError(f"the page of a scripted measurement would say {found[0]!r}: it may not")
-    written.write(folder / "summary.json", summary.to_data(name))
-    written.put(folder / "report.html", html.encode())
-    return folder / "report.html"
+    written.write(folder / SUMMARY, summary.to_data(name))
+    written.put(folder / REPORT, html.encode())
+    return folder / REPORT
 
 
 def chosen_price(name: str | None, file: str | None = None) -> tuple[str, Price]:

@@ -30,6 +30,7 @@ ROWS: Final = "rows.jsonl"
 PARTS: Final = "parts.jsonl.gz"
 BODIES: Final = "bodies.jsonl.gz"
 TIMING: Final = "timing.jsonl"
+REPORT, SUMMARY, PLOTS = "report.html", "summary.json", "plots"  # what report.py makes of them
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +111,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def write(folder: Path, measured: Iterable[Measured], manifest: Manifest) -> None:
     """Write all files, sorted, so that they do not depend on who was first.
 
+    What was made there of earlier rows, such as the page and the plots, is deleted.
+
     Raises:
         ConfigurationError: A file cannot be written.
     """
@@ -123,6 +126,9 @@ def write(folder: Path, measured: Iterable[Measured], manifest: Manifest) -> Non
     _lines(folder / ROWS, (json_line(each.row) for each in ordered))
     _packed(folder / PARTS, (json.dumps([part.kind, part.text]) for part in numbers))
     _packed(folder / BODIES, bodies)
+    written.delete(
+        [folder / REPORT, folder / SUMMARY, *(folder / PLOTS).glob("*.svg"), *(folder / PLOTS).glob("*.png")]
+    )
     _lines(folder / TIMING, (json_line([*each.row.key, round(each.wall_s, 4)]) for each in ordered))
 
 

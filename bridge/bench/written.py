@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,6 +64,19 @@ def put(file: Path, content: bytes) -> None:
         file.write_bytes(content)
     except OSError as error:
         raise _unwritable(file, error) from None
+
+
+def delete(files: Iterable[Path]) -> None:
+    """Delete files, where they are there.
+
+    Raises:
+        ConfigurationError: One cannot be deleted.
+    """
+    for file in files:
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(file, error) from None
 
 
 def ready(file: Path) -> None:

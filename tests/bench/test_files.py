@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bridge.bench import commands, rows, runner
+from bridge.bench import report as made
 from bridge.bench.rows import read_bodies, read_manifest, read_rows
 from bridge.bench.verify import report, verify
 from bridge.errors import ConfigurationError
@@ -47,6 +48,16 @@ def test_an_interruption_ends_every_process_at_once_and_in_silence() -> None:
     assert done.returncode == -2
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
     assert done.stderr.count("Process") == 0  # a worker's own traceback
+
+
+def test_new_rows_do_not_stand_beside_what_was_made_of_earlier_ones(tmp_path: Path) -> None:
+    adverse, fanout = ([runner.Plan(name, VARIANTS[:1], 1)] for name in ("adverse", "fanout"))
+    rows.write(tmp_path, *runner.run(fanout, seed=7))
+    made.build(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    rows.write(tmp_path, *runner.run(adverse, seed=7))
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*SAME, rows.TIMING, rows.PLOTS, "notes.txt"])
+    assert list((tmp_path / rows.PLOTS).iterdir()) == []
 
 
 def test_rows_and_manifest_hold_no_times(measured: Path) -> None:
