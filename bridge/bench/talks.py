@@ -68,6 +68,7 @@ class _Responses:
         response = SimpleNamespace(
             id="resp_scripted", status="completed", output=items, tools=(), incomplete_details=None, error=None
         )
+        response.previous_response_id = response.conversation = None
         handled = await self._handle(cast("Any", response), self._offer)
         names = {item["call_id"]: item["name"] for item in items if item["type"] == "function_call"}
         back = [Part(_result_kind(names[item["call_id"]]), compact(item)) for item in handled.items]
