@@ -163,7 +163,7 @@ class _Service:
             choice = None  # a forced tool is for the first request
             turn.count(response)
             stop = wire.Stop(response.get("stop_reason") or "")
-            content = wire.content_of(response)
+            content = wire.Programs(params["messages"]).apart(wire.content_of(response), "")
             turn.content += [plain.shown(block) for block in content]
             calls = [wire.model_call(block) for block in wire.calls_in(content) if plain.is_ours(block)]
             beside = {call["id"] for call in wire.calls_in(content) if not plain.is_ours(call)}

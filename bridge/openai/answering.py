@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bridge.code_tool import TOOL_NAME, Answered, CodeTool, ModelCall, read_arguments
 from bridge.direct import ToolCall
@@ -35,6 +35,7 @@ from bridge.openai.items import (
     loaded,
     output,
     plain,
+    with_note,
 )
 from bridge.openai.turns import Item
 from bridge.pictures import readable
@@ -46,11 +47,6 @@ if TYPE_CHECKING:
     from bridge.executor import Executor
     from bridge.offers import DirectTool
     from sandbox import Limits
-
-_ONCE: Final = (
-    "[sandbridge] note: {count} calls of this response had the same id, so only the first was carried out, and this is "
-    "its answer; send the others again"
-)
 
 
 class Offer:
@@ -251,9 +247,9 @@ class Turn(base.Turn):
     def items(self) -> list[Item]:
         answers = {answered.id: answered for answered in self.answers}
         for call in self._given.all:
-            if call.id in self._given.again and call.parent is None:
-                text = _ONCE.format(count=self._given.again[call.id] + 1)
-                answers[call.id] = dataclasses.replace(answers[call.id], text=f"{answers[call.id].text}\n{text}")
+            if call.parent is None:
+                text = with_note(answers[call.id].text, self._given.again.get(call.id, 0))
+                answers[call.id] = dataclasses.replace(answers[call.id], text=text)
         return [self.offer.answer(call, answers[call.id], self._parts) for call in self._given.all]
 
     @property

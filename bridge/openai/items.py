@@ -28,6 +28,11 @@ CALLS: Final = frozenset(["function_call", "custom_tool_call", "mcp_approval_req
 # Calls that wait for the application, and that no executor can answer: it has no shell, no screen, no patches.
 FOREIGN: Final = frozenset(["shell_call", "local_shell_call", "apply_patch_call", "computer_call"])
 
+_ONCE: Final = (
+    "[sandbridge] note: {count} calls of this response had the same id, so only the first was carried out, and this is "
+    "its answer; send the others again"
+)
+
 
 def plain(value: Any) -> Any:
     """An item, or a list of them, as plain data: what the SDK has models for, and what is plain already."""
@@ -96,19 +101,18 @@ class Programs:
 
     def answered(self, items: Iterable[Item], response_id: str = "") -> None:
         """Take in whose calls they are: their ids tell them apart from those that come later."""
-        self.calls |= {_identity(item): response_id for item in items if is_call(item)}
+        self.calls |= {identity_of(item): response_id for item in items if is_call(item)}
 
     def apart(self, items: list[Item], response_id: str) -> list[Item]:
         """A response's items with new ids for calls of the model that have one of a call before them.
 
-        What a program of the vendor's called keeps its id, by which that program waits for it. The item's own `id` goes
-        with the old `call_id`: it names what the vendor has.
+        What a program of the vendor's called keeps its id, by which that program waits for it.
         """
-        own = [item for item in items if _is_own(item)]
+        own = [item for item in items if is_own(item)]
         taken = [each for each, owner in self.calls.items() if owner != response_id]
-        taken += [_identity(item) for item in items if is_call(item) and not _is_own(item)]
-        ids = iter(told_apart((_identity(item) for item in own), taken))
-        return [_renamed(item, next(ids)) if _is_own(item) else item for item in items]
+        taken += [identity_of(item) for item in items if is_call(item) and not is_own(item)]
+        ids = iter(told_apart((identity_of(item) for item in own), taken))
+        return [renamed(item, next(ids)) if is_own(item) else item for item in items]
 
     def fault(self, parent: str) -> str | None:
         """Why a call cannot have this parent; None where it can."""
@@ -124,18 +128,19 @@ def is_call(item: Item) -> bool:
     return item.get("type") in CALLS and (item["type"] != SEARCH or item.get("execution") == "client")
 
 
-def _is_own(item: Item) -> bool:
+def is_own(item: Item) -> bool:
     """Whether it is a call of the model itself."""
     return is_call(item) and item["type"] != "mcp_approval_request" and _parent(item.get("caller")) is None
 
 
-def _identity(item: Item) -> str:
+def identity_of(item: Item) -> str:
     """What the answer to a call is given for."""
     return str(item["id"] if item["type"] == "mcp_approval_request" else item.get("call_id") or item.get("id") or "")
 
 
-def _renamed(item: Item, identity: str) -> Item:
-    if identity == _identity(item):
+def renamed(item: Item, identity: str) -> Item:
+    """A call with another id. The item's own `id` goes with the old one: it names what the vendor has."""
+    if identity == identity_of(item):
         return item
     return {name: part for name, part in item.items() if name != "id"} | {"call_id": identity}
 
@@ -149,7 +154,7 @@ def called(output: Iterable[Item], *, status: str | None) -> list[Called]:
             parent = _parent(item.get("caller"))
             last = position == len(items) - 1 and item.get("status") != "completed"
             cut = item.get("status") == "incomplete" or (status == "incomplete" and last)
-            found.append(Called(item, _identity(item), parent, cut))
+            found.append(Called(item, identity_of(item), parent, cut))
     return found
 
 
@@ -172,6 +177,11 @@ def spoken(output: Iterable[Item]) -> str:
 
 
 # ---- what goes back ----------------------------------------------------------------------------------------------
+
+
+def with_note(text: str, again: int) -> str:
+    """An answer that says that calls with the same id were not carried out."""
+    return f"{text}\n{_ONCE.format(count=again + 1)}" if again else text
 
 
 def output(call: Called, text: str, pictures: Iterable[Picture] = ()) -> Item:

@@ -29,6 +29,7 @@ from bridge.errors import StateError, ToolError
 from bridge.loop import Program, Refused, given_up_on_error
 from bridge.openai import client as clients
 from bridge.openai import definitions, dialect
+from bridge.openai.apart import Apart
 from bridge.openai.definitions import Api
 from bridge.openai.items import FOREIGN, called, listed
 from bridge.openai.output import END, Output
@@ -196,10 +197,14 @@ class _Service:
                 params["previous_response_id"] = previous
             response: Item = {}
             before, ran, given = waiting, bool(begun), len(out.items)
+            apart = Apart(params["input"] if params.get("store") is False else None)
             asked = params if choice is None else params | {"tool_choice": choice}
             try:
                 async with aclosing(self._model.ask(asked, options, stream=stream)) as events:
-                    async for event in events:
+                    async for given_event in events:
+                        event = apart.event(given_event)
+                        if event is None:
+                            continue
                         response = event["response"] if event["type"] in END else response
                         for shown in out.passed_on(event):
                             yield shown
@@ -220,6 +225,7 @@ class _Service:
             choice, previous = None, response["id"]
             waiting = await self._programs(code, offer, response, code_tool)
             if waiting is not None:
+                waiting.again = apart.again
                 begun.append(waiting.step)
             else:
                 if stream:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bridge.code_tool import Answered, CodeTool, ModelCall, Step
 from bridge.openai import dialect
+from bridge.openai.items import with_note
 from bridge.openai.transport import Refusal
 from bridge.openai.turns import Item
 
@@ -40,6 +41,7 @@ class Waiting:
         beside: Calls of the model itself that the application has not answered yet.
         listed: Ids on the wire that the application was told of.
         ready: What goes to the model besides: answers to the model's own calls.
+        again: Id of a call of the model -> how many others had it, and were left out.
         told: Whether the application has the programs' outputs.
     """
 
@@ -51,6 +53,7 @@ class Waiting:
     beside: set[str]
     listed: set[str] = field(default_factory=set[str])
     ready: list[Item] = field(default_factory=list[Item])
+    again: dict[str, int] = field(default_factory=dict[str, int])
     told: bool = False
 
     @property
@@ -88,16 +91,20 @@ class Waiting:
 
     def _ended(self, answered: Answered) -> Item:
         if answered.name == self.code.name:
-            return dialect.program_output(answered)
+            return self._output(answered)
         [call] = [item for item in self.response["output"] if item.get("call_id") == answered.id]
         found = () if answered.failed or self.code.search is None else self.code.search.find(model_call(call)).entries
         return dialect.search_output(call, [dialect.definition_of(entry, self.offer.given) for entry in found])
+
+    def _output(self, answered: Answered) -> Item:
+        made = dialect.program_output(answered)
+        return made | {"result": with_note(made["result"], self.again.get(answered.id, 0))}
 
     def outputs(self) -> list[Item]:
         """What goes to the model, once all have ended."""
         made: list[Item] = []
         for each in self.step.answers:
-            text = dialect.program_output(each)["result"] if each.name == self.code.name else each.text
+            text = self._output(each)["result"] if each.name == self.code.name else each.text
             made.append(dialect.plain_output(each.id, text, self.types[each.id]))
         return [*made, *self.ready]
 

@@ -16,9 +16,12 @@ from bridge.loop import told_apart
 from bridge.openai import chat
 from sandbox import Sandbox
 from tests.providers import anthropic_wire
+from tests.providers.anthropic_application import CODE, QUERY
+from tests.providers.anthropic_application import Application as Claude
 from tests.providers.anthropic_wire import serving
 from tests.providers.openai_shop import STREAMS, Tools, executor_of
 from tests.providers.openai_wire import Wire, calls, chat_calls, chat_says, says, thinks
+from tests.providers.test_openai_local import Application
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 
@@ -248,3 +251,59 @@ async def test_over_messages_a_step_that_is_asked_again_gives_the_same_ids(
         first, again = await offer.handle(response), await offer.handle(response)
     assert [block["tool_use_id"] for block in first.messages[1]["content"]] == ["toolu_1", "toolu_1_2"]
     assert first.messages == again.messages
+
+
+# ---- the hosted form, served here ------------------------------------------------------------------------------------
+
+STOCK = 'return await tools.stock({sku: "%s"})'
+
+
+async def test_the_hosted_form_of_responses_tells_them_apart_in_a_history_that_is_sent_whole(
+    wire: Wire, client: Any, opened: Sandbox, stream: bool
+) -> None:
+    note = calls("note", '{"sku":"n"}')
+    wire.play([runs(STOCK % "a"), runs(STOCK % "b"), note], [runs("return 3"), runs("return 4", 9)], [says("ok")])
+    async with Executor([], sandbox=opened) as executor:
+        local = openai.local(client, executor)
+        application = Application(local, store=False, stream=stream)
+        assert await application.run() == "ok"
+    programs = [item["call_id"] for item in application.seen if item["type"] == "program"]
+    assert programs == ["call_1", "call_1_2", "call_1_4", "call_9"]
+    assert [item["call_id"] for item in application.seen if item.get("name") == "note"] == ["call_1_3"]
+    found = {item["call_id"]: item["output"] for item in wire.requests[-1]["input"] if "output" in item}
+    assert sorted(found) == ["call_1", "call_1_2", "call_1_3", "call_1_4", "call_9"]
+    assert ['"a"' in found["call_1"], '"b"' in found["call_1_2"], found["call_1_4"]] == [True, True, "3"]
+    assert wire.refusals == []
+
+
+async def test_the_hosted_form_of_responses_answers_once_where_the_vendor_keeps_the_history(
+    wire: Wire, client: Any, opened: Sandbox, stream: bool
+) -> None:
+    def look(history: list[Any]) -> Any:
+        asked.append([item for item in history if "output" in item])
+        return [says("ok")]
+
+    asked: list[Any] = []
+    wire.play([runs("return 1"), runs("return 2")], look)
+    async with Executor([], sandbox=opened) as executor:
+        application = Application(openai.local(client, executor), stream=stream)
+        assert await application.run() == "ok"
+    [[answer]] = asked
+    assert answer["output"].split("\n")[0] == "1"
+    assert answer["output"].startswith("1\n[sandbridge] note: 2 calls of this response had the same id")
+    assert [item["type"] for item in application.seen] == ["program", "program_output", "message"]
+    assert wire.refusals == []
+
+
+async def test_the_hosted_form_of_messages_tells_them_apart(
+    messages_wire: anthropic_wire.Wire, claude: AsyncAnthropic, opened: Sandbox, stream: bool
+) -> None:
+    query = "return await tools.query({sql: '%s'})"
+    one, two, three = (anthropic_wire.program(query % sql) for sql in "abc")
+    messages_wire.play([one, two], [three], [anthropic_wire.text("ok")])
+    async with Executor([], sandbox=opened) as executor:
+        application = Claude(anthropic.local(claude, executor), [CODE, QUERY], stream=stream)
+        await application.ask("how many?")
+    blocks = [block for message in messages_wire.requests[-1]["messages"] for block in message["content"]]
+    found = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
+    assert found == {"toolu_1": '[{"sql":"a"}]', "toolu_1_2": '[{"sql":"b"}]', "toolu_1_3": '[{"sql":"c"}]'}
