@@ -24,8 +24,8 @@ waits for comes at once (so does `bridge.anthropic`)::
 Deferred tools are found by `search_tools`, or by the vendor's own tool search, executed here (searching.py).
 `handle` and `tools` are for loops of one's own. A map: turns.py has what ends a loop, responses.py and chat.py the two
 APIs, answering.py who answers which call, approvals.py those that the vendor asks for, items.py and definitions.py the
-wire, client.py sends; service.py, dialect.py and apart.py are the hosted form (over_chat.py: from models that speak Chat
-Completions only).
+wire, client.py sends; service.py, dialect.py and apart.py are the hosted form (over_chat.py: from models that speak
+Chat Completions only).
 """
 
 from __future__ import annotations
