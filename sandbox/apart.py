@@ -2,14 +2,15 @@
 
 A kernel wakes whoever is written to on the writer's own core where it knows of no idle one, and the idle cores of a
 virtual machine may seem taken to it (`available_idle_cpu` of Linux asks `vcpu_is_preempted`). Host and worker then
-share a core, as seen in half of all programs, and a step takes half as long again. On a machine without an idle core,
-and for whoever takes longer than a short step, the kernel knows better.
+share a core, as seen in half of all programs, and a step takes half as long again. Where none of the cores is
+idle for certain, and for whoever takes longer than a short step, the kernel knows better.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from contextlib import suppress
 from typing import Final
 
@@ -22,21 +23,26 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def crowded() -> bool:
-    """Whether every core of the machine has something to run, the caller included."""
+def crowded(count: int) -> bool:
+    """Whether so many cores may all have something to run: whatever runs on the machine may run on them."""
     try:
         with open("/proc/loadavg", "rb") as file:  # noqa: PTH123  for every program: a third of the time
             runnable, _, _ = file.read().split()[3].partition(b"/")
-            return int(runnable) >= (os.cpu_count() or 1)
+            return int(runnable) >= count
     except (OSError, ValueError, IndexError):
         return False
 
 
 class Place:
-    """Where one process may run."""
+    """Where one process may run.
 
-    def __init__(self, pid: int) -> None:
+    Its id is somebody else's once it is reaped, as it may be by whoever takes its dead zygote's children while it waits
+    for a call: so its pidfd is asked first.
+    """
+
+    def __init__(self, pid: int, pidfd: int) -> None:
         self._pid = pid
+        self._pidfd = pidfd
         self._cores: frozenset[int] | None = None  # all that it may use; fewer than two: there is nothing to choose
         self._shunned = -1
 
@@ -46,10 +52,11 @@ class Place:
             return False
         try:
             if self._cores is None:
-                self._cores = frozenset() if crowded() else frozenset(os.sched_getaffinity(self._pid))
+                allowed = frozenset(os.sched_getaffinity(self._pid))
+                self._cores = frozenset() if crowded(len(allowed)) else allowed
             here = _core() if len(self._cores) > 1 else -1
             if here >= 0 and here != self._shunned:
-                os.sched_setaffinity(self._pid, self._cores - {here})
+                self._put(self._cores - {here})
                 self._shunned = here
         except OSError:  # the capability is missing where workers have another user id; or the process is gone
             self._cores, here = frozenset(), -1
@@ -59,5 +66,9 @@ class Place:
         """The kernel decides, from now on; nothing where it does."""
         if self._shunned >= 0 and self._cores:
             with suppress(OSError):
-                os.sched_setaffinity(self._pid, self._cores)
+                self._put(self._cores)
         self._cores = frozenset()
+
+    def _put(self, where: frozenset[int]) -> None:
+        signal.pidfd_send_signal(self._pidfd, 0)  # nothing is sent: it fails where the process was reaped
+        os.sched_setaffinity(self._pid, where)

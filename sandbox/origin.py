@@ -45,11 +45,12 @@ class Exit:
 
 @dataclass(frozen=True)
 class Born:
-    """A new process: its id, a pidfd of it (-1 where there are none), and our end of its channel."""
+    """A new process: its id, a pidfd of it (-1 where there are none), our end of its channel, and its threads."""
 
     pid: int
     pidfd: int
     channel: socket.socket
+    threads: int = 1
 
 
 def command(entry: str, settings: Settings) -> list[str]:
@@ -242,7 +243,8 @@ class Spawner:
         self._processes[process.pid] = process
         self.forked += 1
         self.alive += 1
-        return Born(process.pid, os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else -1, ours)
+        pidfd = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else -1
+        return Born(process.pid, pidfd, ours, threads=2)  # the first one waits for ever, V8 has the second
 
     async def reap(self, pid: int) -> Exit:
         """Collect a worker that has ended."""

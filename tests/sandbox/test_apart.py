@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,16 +28,25 @@ def pid() -> Generator[int]:
 
 
 @pytest.fixture
+def place(pid: int) -> Generator[Place]:
+    pidfd = os.pidfd_open(pid)
+    yield Place(pid, pidfd)
+    os.close(pidfd)
+
+
+@pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> int:
     """The core that the caller is on, as long as the test lasts, on a machine that does nothing else."""
     core = min(os.sched_getaffinity(0))
-    monkeypatch.setattr(apart, "crowded", lambda: False)
+    monkeypatch.setattr(apart, "crowded", lambda _: False)
     monkeypatch.setattr(apart, "_core", lambda: core)
     return core
 
 
-def test_a_process_is_kept_off_the_callers_core_until_it_is_let_loose_for_good(pid: int, here: int) -> None:
-    everywhere, place = os.sched_getaffinity(pid), Place(pid)
+def test_a_process_is_kept_off_the_callers_core_until_it_is_let_loose_for_good(
+    pid: int, place: Place, here: int
+) -> None:
+    everywhere = os.sched_getaffinity(pid)
     assert place.keep_off()
     assert place.keep_off()
     assert os.sched_getaffinity(pid) == everywhere - {here}
@@ -47,39 +57,44 @@ def test_a_process_is_kept_off_the_callers_core_until_it_is_let_loose_for_good(p
 
 
 def test_a_caller_that_is_on_another_core_now_is_made_way_for(
-    pid: int, here: int, monkeypatch: pytest.MonkeyPatch
+    pid: int, place: Place, here: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, other = Place(pid), max(os.sched_getaffinity(0))
-    place.keep_off()
+    other = max(os.sched_getaffinity(0))
+    assert place.keep_off()
     monkeypatch.setattr(apart, "_core", lambda: other)
     assert place.keep_off()
     assert other not in os.sched_getaffinity(pid)
 
 
-def test_a_process_that_may_use_one_core_only_is_left_there(pid: int, here: int) -> None:
+def test_a_process_that_may_use_one_core_only_is_left_there(pid: int, place: Place, here: int) -> None:
     os.sched_setaffinity(pid, {here})
-    assert not Place(pid).keep_off()
+    assert not place.keep_off()
     assert os.sched_getaffinity(pid) == {here}
 
 
-def test_nobody_is_placed_on_a_machine_that_has_no_idle_core(
-    pid: int, here: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("here")
+def test_nobody_is_placed_where_none_of_the_cores_that_it_may_use_is_idle_for_certain(
+    pid: int, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everywhere = os.sched_getaffinity(pid)
-    monkeypatch.setattr(apart, "crowded", lambda: True)
-    assert not Place(pid).keep_off()
+    everywhere, asked = os.sched_getaffinity(pid), []
+
+    def crowded(count: int) -> bool:
+        asked.append(count)
+        return True
+
+    monkeypatch.setattr(apart, "crowded", crowded)
+    assert not place.keep_off()
     assert os.sched_getaffinity(pid) == everywhere
+    assert asked == [len(everywhere)]
 
 
-def test_a_machine_is_crowded_when_its_cores_all_have_something_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # and this test runs on it
-    assert apart.crowded()
-    monkeypatch.setattr(os, "cpu_count", lambda: 100_000)
-    assert not apart.crowded()
+def test_cores_are_crowded_when_as_many_processes_run() -> None:
+    assert apart.crowded(1)  # this test runs
+    assert not apart.crowded(100_000)
 
 
 @pytest.mark.usefixtures("here")
-def test_who_may_not_say_where_a_process_runs_asks_once(pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_say_where_a_process_runs_asks_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def refuse(*given: Any) -> None:
@@ -87,7 +102,6 @@ def test_who_may_not_say_where_a_process_runs_asks_once(pid: int, monkeypatch: p
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
-    place = Place(pid)
     assert not place.keep_off()
     assert not place.keep_off()
     place.let_loose()
@@ -95,12 +109,30 @@ def test_who_may_not_say_where_a_process_runs_asks_once(pid: int, monkeypatch: p
 
 
 @pytest.mark.usefixtures("here")
-def test_a_process_that_is_gone_is_nobodys_to_place() -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        ended.wait()
-    place = Place(ended.pid)
+def test_whoever_got_the_id_of_a_process_that_is_gone_runs_where_he_likes(pid: int) -> None:
+    """Ids come round: what dies with its zygote is reaped by another, and its run may wait for days."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pidfd = os.pidfd_open(gone.pid)
+    place, everywhere = Place(pid, pidfd), os.sched_getaffinity(pid)
     assert not place.keep_off()
     place.let_loose()
+    os.close(pidfd)
+    assert os.sched_getaffinity(pid) == everywhere
+
+
+@pytest.mark.usefixtures("here")
+def test_whoever_gets_the_id_later_is_not_let_loose_either(pid: int) -> None:
+    everywhere = os.sched_getaffinity(pid)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        pidfd = os.pidfd_open(process.pid)
+        place = Place(process.pid, pidfd)
+        assert place.keep_off()
+        process.communicate(b"\n")
+    os.sched_setaffinity(pid, {min(everywhere)})
+    place._pid = pid
+    place.let_loose()
+    os.close(pidfd)
+    assert os.sched_getaffinity(pid) == {min(everywhere)}
 
 
 @pytest.mark.anyio
@@ -123,6 +155,24 @@ async def test_a_short_step_is_taken_off_the_hosts_core_and_a_long_one_wherever_
         assert wave is not None
         assert isinstance(wave.end, Returned)
         assert os.sched_getaffinity(worker.pid) == everywhere
+
+
+def threads_of(pid: int) -> list[int]:
+    return [int(each.name) for each in Path(f"/proc/{pid}/task").iterdir()]
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("here")
+async def test_a_spawned_worker_is_left_alone_because_its_first_thread_is_not_the_one_that_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Sandbox(limits=SMALL, fork=False, spares=0) as sandbox, sandbox.worker() as worker:
+        everywhere = os.sched_getaffinity(worker.pid)
+        monkeypatch.setattr(process, "AWAKE_S", 60.0)
+        assert await sandbox.start(worker, start_of("await tools.echo(1)", ["echo"]), SMALL)
+        threads = threads_of(worker.pid)
+        assert len(threads) > 1
+        assert [os.sched_getaffinity(thread) for thread in threads] == [everywhere] * len(threads)
 
 
 @pytest.mark.anyio
