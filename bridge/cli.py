@@ -65,11 +65,14 @@ def _top(
     if version:
         from bridge.doctor import version as text
 
-        screen.out(text())
-        raise typer.Exit(COMPLETED)
+        _reporting(_shown)(text())
     if context.invoked_subcommand is None:
-        screen.out(context.get_help())
-        raise typer.Exit(COMPLETED)
+        _reporting(_shown)(context.get_help())
+
+
+def _shown(text: str) -> int:
+    screen.out(text)
+    return COMPLETED
 
 
 def _reporting(command: Callable[P, int]) -> Callable[P, None]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import anyio
 
 from bridge.approval import escape
+from bridge.errors import ConfigurationError
 from bridge.events import ApprovalAsked, CallFinished, CallStarted, Event
 
 if TYPE_CHECKING:
@@ -265,12 +266,19 @@ def result_text(text: str) -> str:
 
 
 def out(text: str) -> None:
-    """Write a line to standard output. A reader that has gone away is no error: it has had enough."""
+    """Write a line to standard output. A reader that has gone away is no error: it has had enough.
+
+    Raises:
+        ConfigurationError: It cannot be written there, as where a disk is full.
+    """
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it ends
+        if not isinstance(error, BrokenPipeError):
+            what = f"standard output cannot be written: {error.strerror}: what was to be shown there is lost"
+            raise ConfigurationError(what) from None
 
 
 def show(lines: Iterable[tuple[str, str]]) -> None:

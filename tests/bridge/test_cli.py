@@ -176,6 +176,22 @@ def test_a_reader_that_goes_away_is_no_error(folder: Path):
     assert (done.returncode, len(done.stderr.splitlines())) == (0, 1)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+@pytest.mark.parametrize("words", [["run", "p.js"], ["run", "p.js", "--json"], ["tools"], ["--version"], []])
+def test_output_that_cannot_be_written_is_an_error_in_one_line(folder: Path, words: list[str]):
+    (folder / "p.js").write_text("return 1")
+    with Path("/dev/full").open("wb") as full:
+        words = [sys.executable, "-m", "bridge.cli", *words]
+        done = subprocess.run(
+            words, cwd=folder, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    said = "standard output cannot be written: No space left on device: what was to be shown there is lost"
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "calls in" not in line]) == (
+        2,
+        [f"sandbridge: {said}"],
+    )
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
