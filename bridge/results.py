@@ -210,6 +210,9 @@ def finish(
         handle=handle,
     )
     text, truncated = render(parts, limits.output_bytes)
+    if dropped_logs:  # the text has said so already, in its own place
+        what = f"{dropped_logs:,} console line(s) did not fit into log_bytes={limits.log_bytes:,}: counted, not kept"
+        warnings.append(Notice("truncated", what))
     if truncated:
         what = (
             f"the model was shown {len(text.encode()):,} bytes (output_bytes={limits.output_bytes:,}), not all there is"

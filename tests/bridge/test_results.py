@@ -101,6 +101,13 @@ def test_what_was_cut_has_a_handle_and_a_warning() -> None:
     assert result.warnings == (Notice("truncated", what),)
 
 
+def test_console_lines_that_log_bytes_did_not_hold_are_warned_of_wherever_the_model_reads_it() -> None:
+    result = finished(value_json=b"1", logs=[Log("log", "a")], dropped_logs=992, limits=Limits(log_bytes=200))
+    assert result.warnings == (
+        Notice("truncated", "992 console line(s) did not fit into log_bytes=200: counted, not kept"),
+    )
+
+
 def test_what_was_not_cut_has_neither() -> None:
     result = finished(value_json=b"1")
     assert (result.handle, result.warnings) == (None, ())
