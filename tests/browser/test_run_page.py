@@ -40,7 +40,7 @@ def browser() -> Generator[Any]:
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a run of 313 calls, 13 of which failed, made anew; by the command: a test may have loaded tokens here."""
+    """The page of a run of 313 calls, 13 of which failed, made anew; by the command: here tokens may be loaded."""
     file = tmp_path_factory.mktemp("page") / "run.html"
     words = ["report", str(SHOP / "late_orders.jsonl"), "--out", str(file)]
     subprocess.run([sys.executable, "-m", "bridge.cli", *words], check=True, capture_output=True, timeout=60)
