@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # run as a script, this f
 
 from benchmarks.effects import Effects, unlike
 from benchmarks.faults import Faults
-from benchmarks.held import Held, at_rest, held, left, resident, settled
+from benchmarks.held import Held, at_rest, held, left, resident, resident_at_least, settled
 from benchmarks.notes import Notes
 from bridge import Executor, Policy, Result, Tool, ToolContext, allow, mcp
 from bridge.errors import BridgeError
@@ -42,6 +42,7 @@ LIMITS: Final = Limits(cpu_s=0.5, wall_s=20.0, memory_bytes=64 << 20)
 SERVER: Final = Path(__file__).with_name("effects.py")
 WARM: Final = 0.3  # of the time, in which caches fill and kept results reach their bound
 FLAT: Final = 1.05
+GROWN_BYTES: Final = 20_000_000  # at rest; where there are attacks, what a moment's results hold says nothing
 SLOWEST: Final = 10.0  # times the median
 RECOVERED_S: Final = 5.0
 CANCELLED: Final = 0.03  # of the programs, where there are faults
@@ -70,6 +71,7 @@ class Report:
         wrong: Everything that must not be.
         recovery_s: After each kill of the zygote: seconds until as many programs a second end as before.
         memory_bytes: Of this process's own that are resident, sampled twice a second, the warm-up included.
+        rest_bytes: The same before all programs but those of the warm-up, and when everything is closed.
     """
 
     programs: int = 0
@@ -88,6 +90,7 @@ class Report:
     recovery_s: list[float] = field(default_factory=list[float])
     growth: float = 0.0
     memory_bytes: list[int] = field(default_factory=list[int])
+    rest_bytes: list[int] = field(default_factory=list[int])
     before: Held | None = None
     after: Held | None = None
     wrong: list[str] = field(default_factory=list[str])
@@ -147,6 +150,7 @@ class Load:
                 effects.close()
             counted = effects.counted()
         closed = await settled(outside)
+        report.rest_bytes.append(resident_at_least())
         outside = dataclasses.replace(outside, threads=closed.threads)  # those of a pool last as long as the loop
         report.wrong += left(outside, closed)
         report.wrong += unlike(counted, ((key, outcome) for key, outcome in self._calls), self._untold)
@@ -173,6 +177,7 @@ class Load:
             self._ends.clear()
             self._outcomes.clear()
             report.before = before = await at_rest(pooled)
+            report.rest_bytes.append(resident_at_least())
             faults = Faults(sandbox, first, str(SERVER), seed=1)
             began = time.monotonic()
             sampling = asyncio.create_task(self._sample())
@@ -289,8 +294,10 @@ class Load:
         report.growth = statistics.median(warm[-third:]) / statistics.median(warm[:third])
         if not self._timed:
             return
-        if report.growth > FLAT:
+        if report.growth > FLAT and not self._with_attacks:
             report.wrong.append(f"memory grew by {100 * (report.growth - 1):.1f}% after the warm-up")
+        if (grown := report.rest_bytes[1] - report.rest_bytes[0]) > GROWN_BYTES:
+            report.wrong.append(f"{grown / 1e6:.0f} MB of memory are left when everything is closed")
         if not (self._with_faults or self._attacks) and report.p99_ms > SLOWEST * report.p50_ms:
             report.wrong.append(f"p99 is {report.p99_ms / report.p50_ms:.1f} times the median")
         if not self._with_faults and min(report.shares) < 0.35:
@@ -319,6 +326,7 @@ def told(report: Report) -> str:
         f"ended: {', '.join(f'{count} {status}' for status, count in report.ended.items())}",
         f"{report.effects:,} effects; shares of two executors {report.shares[0]:.2f} and {report.shares[1]:.2f}",
         f"host memory {report.memory_bytes[-1] >> 20} MiB, {100 * (report.growth - 1):+.1f}% after the warm-up",
+        f"at rest, everything closed: {(report.rest_bytes[1] - report.rest_bytes[0]) / 1e6:+.1f} MB",
         f"held before {report.before}, after {report.after}",
     ]
     if report.faults:

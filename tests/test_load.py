@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.effects import unlike
+from benchmarks.load import Load
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,6 +26,24 @@ def test_effects_that_are_lost_doubled_or_untold_are_found() -> None:
         "untold: c/0 happened in no run",
     ]
     assert unlike(collections.Counter(["a/0", "a/1"]), [*journal[:2], *journal[3:]], untold=[]) == []
+
+
+@pytest.mark.parametrize(
+    ("attacks", "rest", "wrong"),
+    [
+        (True, 21, ["21 MB of memory are left when everything is closed"]),
+        (True, 19, []),
+        (False, 19, ["memory grew by 100.0% after the warm-up"]),
+    ],
+)
+def test_what_attacks_left_in_results_that_are_kept_is_no_growth_but_what_stays_when_all_is_closed_is(
+    attacks: bool, rest: int, wrong: list[str]
+) -> None:
+    load = Load(attacks=attacks)
+    load.report.seconds, load.report.memory_bytes = 1.0, [50 << 20] * 9 + [100 << 20] * 9
+    load.report.rest_bytes = [50_000_000, 50_000_000 + rest * 1_000_000]
+    load._summed()
+    assert [what for what in load.report.wrong if "memory" in what] == wrong
 
 
 MEASURE = """
