@@ -18,9 +18,18 @@ from typing import Final
 _core: Final = getattr(ctypes.PyDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+QUOTA: Final = "/sys/fs/cgroup/cpu.max"  # two numbers: microseconds of CPU time, in so many of the clock
+
+
+def cores(quota: str = QUOTA) -> int:
+    """Cores that this process may use at once: those that it may run on, or fewer where its time is limited."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        with open(quota) as file:  # noqa: PTH123  one line
+            time, period = file.read().split()
+        return max(1, min(usable, int(time) // int(period)))
+    except (OSError, ValueError):  # there is none, or it is "max"
+        return usable
 
 
 def crowded(count: int) -> bool:

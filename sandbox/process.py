@@ -88,6 +88,7 @@ class Worker:
         self.killed_for: Why | None = None
         self.reason = ""
         self._place = Place(born.pid, born.pidfd)
+        self._placeable = SEVERAL_CORES and born.threads == 1  # what is placed is a thread
         self._born = born
         self._bound = bound
         self._connection = Connection(bound)
@@ -273,7 +274,7 @@ class Worker:
         try:
             with nullcontext() if timeout_s is None else anyio.move_on_after(timeout_s):
                 short = bool(data) and self.alone
-                apart = short and self._born.threads == 1 and self._place.keep_off()  # what is placed is a thread
+                apart = short and self._placeable and self._place.keep_off()
                 if data and not short:
                     self._place.let_loose()
                 view = memoryview(data)

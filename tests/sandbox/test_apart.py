@@ -43,6 +43,18 @@ def here(monkeypatch: pytest.MonkeyPatch) -> int:
     return core
 
 
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [("max 100000", None), ("100000 100000", 1), ("150000 100000", 1), ("20000 100000", 1), ("900000000 100000", None)],
+)
+def test_whose_time_is_limited_has_as_many_cores_as_that_is_enough_for(
+    tmp_path: Path, said: str, found: int | None
+) -> None:
+    (tmp_path / "cpu.max").write_text(said)
+    assert cores(str(tmp_path / "cpu.max")) == (found or len(os.sched_getaffinity(0)))
+    assert cores(str(tmp_path / "none")) == len(os.sched_getaffinity(0))
+
+
 def test_a_process_is_kept_off_the_callers_core_until_it_is_let_loose_for_good(
     pid: int, place: Place, here: int
 ) -> None:
@@ -173,6 +185,17 @@ async def test_a_spawned_worker_is_left_alone_because_its_first_thread_is_not_th
         threads = threads_of(worker.pid)
         assert len(threads) > 1
         assert [os.sched_getaffinity(thread) for thread in threads] == [everywhere] * len(threads)
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("here")
+async def test_whose_time_is_enough_for_one_core_places_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "SEVERAL_CORES", False)
+    monkeypatch.setattr(process, "IN_PLACE_S", 60.0)
+    async with Sandbox(limits=SMALL, spares=0) as sandbox, sandbox.worker() as worker:
+        everywhere = os.sched_getaffinity(worker.pid)
+        assert await sandbox.start(worker, start_of("await tools.echo(1)", ["echo"]), SMALL) is not None
+        assert os.sched_getaffinity(worker.pid) == everywhere
 
 
 @pytest.mark.anyio
