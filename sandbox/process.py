@@ -7,7 +7,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -82,6 +82,7 @@ class Worker:
         self.computing = False
         self._in_place = 0  # steps in a row for which nobody else had a turn
         self.alone = False  # no other worker of the sandbox computes; the sandbox says so
+        self._awake_until = 0.0  # the moment, while the worker is kept off our core
         self._quick = False  # its last step took less than `IN_PLACE_S`
         self.memory_at_ready = 0
         self.peak_bytes = 0
@@ -277,18 +278,19 @@ class Worker:
                 apart = short and self._placeable and self._place.keep_off()
                 if data and not short:
                     self._place.let_loose()
+                self._awake_until = time.perf_counter() + AWAKE_S if apart else 0.0
                 view = memoryview(data)
                 while view:
                     try:
                         view = view[channel.send(view) :]
                     except BlockingIOError:
-                        await anyio.wait_writable(channel)
+                        await self._until(anyio.wait_writable)
                 if self._in_place > IN_PLACE:
                     self._in_place = 0
                     await anyio.lowlevel.checkpoint()
                 if short:
-                    self._wait_in_place(channel, apart=apart)
-                return await self._message(channel, apart=apart)
+                    self._wait_in_place(channel, apart=self._awake_until > 0)
+                return await self._message(channel)
             self.kill("wall_s")
         except OSError:
             self._lost = True  # the pipe broke: how it ended says why
@@ -301,20 +303,15 @@ class Worker:
             self.computing = False
         return None
 
-    async def _message(self, channel: socket.socket, *, apart: bool) -> FromWorker | None:
+    async def _message(self, channel: socket.socket) -> FromWorker | None:
         """One message; None when there will be none."""
-        until = time.perf_counter() + AWAKE_S
+        if self._awake_until:
+            self._awake_until = time.perf_counter() + AWAKE_S
         while True:
             try:
                 received = channel.recv(CHUNK_BYTES)
             except BlockingIOError:
-                self._in_place = 0
-                if apart and self.alone and time.perf_counter() < until:
-                    await anyio.lowlevel.checkpoint()
-                    continue
-                if apart:
-                    self._place.let_loose()
-                await anyio.wait_readable(channel)
+                await self._until(anyio.wait_readable)
                 continue
             if not received:
                 self._lost = True
@@ -324,6 +321,17 @@ class Worker:
                 return messages[0]
             # A worker that drips always has the next byte ready: others have their turn, and the deadline has.
             await anyio.lowlevel.checkpoint()
+
+    async def _until(self, ready: Callable[[socket.socket], Awaitable[None]]) -> None:
+        """Wait for the channel, at first awake. Whoever sleeps is woken on the core of a worker: it is loose by then."""
+        self._in_place = 0
+        if self.alone and time.perf_counter() < self._awake_until:
+            await anyio.lowlevel.checkpoint()
+            return
+        if self._awake_until:
+            self._place.let_loose()
+            self._awake_until = 0.0
+        await ready(self._born.channel)
 
     def _wait_in_place(self, channel: socket.socket, *, apart: bool) -> None:
         """Wait a moment for an answer, `IN_PLACE_S` and `BRIEF_S` at most, and keep the event loop meanwhile."""

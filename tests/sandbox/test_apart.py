@@ -199,6 +199,34 @@ async def test_whose_time_is_enough_for_one_core_places_nobody(monkeypatch: pyte
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("awake", [True, False])
+async def test_whoever_has_much_to_say_stays_awake_or_lets_the_worker_loose_before_it_sleeps(
+    sandbox: Sandbox, here: int, monkeypatch: pytest.MonkeyPatch, awake: bool
+) -> None:
+    slept: list[set[int]] = []
+    wait_writable = process.anyio.wait_writable
+
+    async def sleep(channel: Any) -> None:
+        slept.append(os.sched_getaffinity(worker.pid))
+        await wait_writable(channel)
+
+    monkeypatch.setattr(process.anyio, "wait_writable", sleep)
+    monkeypatch.setattr(process, "IN_PLACE_S", 60.0)
+    async with sandbox.worker() as worker:
+        everywhere = os.sched_getaffinity(worker.pid)
+        program = "return (await tools.echo(1)).length"
+        wave = await sandbox.start(worker, start_of(program, ["echo"]), SMALL)
+        assert wave is not None
+        monkeypatch.setattr(process, "AWAKE_S", 60.0 if awake else 1e-9)
+        text = b'"' + b"x" * (1 << 20) + b'"'
+        wave = await sandbox.deliver(worker, 0.0, [Resolved(wave.calls[0].id, Raw(text))])
+        assert wave is not None
+        assert wave.end == Returned(Raw(str(1 << 20).encode()))
+        assert os.sched_getaffinity(worker.pid) == (everywhere - {here} if awake else everywhere)
+    assert slept == [] if awake else set(map(frozenset, slept)) == {frozenset(everywhere)}
+
+
+@pytest.mark.anyio
 async def test_a_worker_that_computes_beside_another_one_is_not_waited_for_awake(sandbox: Sandbox) -> None:
     async with sandbox.worker() as first, sandbox.worker() as second:
         await sandbox._begin_step(first)
