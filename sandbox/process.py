@@ -323,7 +323,7 @@ class Worker:
             await anyio.lowlevel.checkpoint()
 
     async def _until(self, ready: Callable[[socket.socket], Awaitable[None]]) -> None:
-        """Wait for the channel, at first awake. Whoever sleeps is woken on the core of a worker: it is loose by then."""
+        """Wait for the channel, at first awake. Whoever sleeps is woken on its worker's core: it is loose by then."""
         self._in_place = 0
         if self.alone and time.perf_counter() < self._awake_until:
             await anyio.lowlevel.checkpoint()
