@@ -1,6 +1,6 @@
 """One sandbox for all tests of a module on each event loop, as in tests/bridge; and the OpenAI wire with its client.
 
-Tests of the other vendor have a `wire`, `client` and `tools` of their own.
+Tests of the other vendor import a `wire`, `client` and `tools` of their own from `anthropic_shop.py`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,15 @@ from bridge import Approve, Deny, Executor, Policy, StateError, anthropic, ask
 from sandbox import Sandbox
 from tests.bridge.scripted import Tools
 from tests.providers.anthropic_application import CODE, QUERY
-from tests.providers.anthropic_wire import Block, Wire, call, hosted_program, hosted_result, program, serving, text
+from tests.providers.anthropic_shop import HELLO, client, wire
+from tests.providers.anthropic_wire import Block, Wire, call, hosted_program, hosted_result, program, text
+
+__all__ = ["client", "wire"]
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
 KEY = "0123456789abcdef0123456789abcdef"
-HELLO: list[Block] = [{"role": "user", "content": "hello"}]
 GIVEN: dict[str, Any] = {"model": "m", "max_tokens": 100, "direct": True}
 POLICY = Policy([ask("write")])
 ELSEWHERE = """
@@ -47,19 +48,6 @@ async def main(url, store, state):
 
 anyio.run(main, *sys.argv[1:])
 """
-
-
-@pytest.fixture
-def wire() -> Generator[Wire]:
-    with serving() as wire:
-        yield wire
-    assert wire.refusals == []
-
-
-@pytest.fixture
-async def client(wire: Wire) -> AsyncGenerator[AsyncAnthropic]:
-    async with AsyncAnthropic(api_key="none", base_url=wire.base_url, max_retries=0) as client:
-        yield client
 
 
 def mixed() -> list[Block]:

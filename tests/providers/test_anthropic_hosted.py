@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import anyio
@@ -14,35 +13,14 @@ from bridge import Approve, Executor, Policy, Tool, anthropic, ask
 from bridge import deny as forbid
 from sandbox import Limits, Sandbox
 from tests.bridge.scripted import Tools
-from tests.providers.anthropic_wire import Block, Turn, Wire, call, hosted_program, hosted_result, serving, text
+from tests.providers.anthropic_shop import HELLO, client, stream, tools, wire
+from tests.providers.anthropic_wire import Block, Turn, Wire, call, hosted_program, hosted_result, text
+
+__all__ = ["client", "stream", "tools", "wire"]
 
 pytestmark = pytest.mark.anyio
 
-HELLO: list[Block] = [{"role": "user", "content": "hello"}]
 PYTHON = "print(await write({'n': 1}))"
-
-
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
-@pytest.fixture
-def wire() -> Generator[Wire]:
-    with serving() as wire:
-        yield wire
-    assert wire.refusals == []
-
-
-@pytest.fixture
-async def client(wire: Wire) -> AsyncGenerator[AsyncAnthropic]:
-    async with AsyncAnthropic(api_key="none", base_url=wire.base_url, max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return request.param
 
 
 async def talk(client: Any, executor: Executor, **options: Any) -> anthropic.Conversation:
