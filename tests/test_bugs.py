@@ -28,7 +28,7 @@ APR-02 bridge/test_approval.py test_arguments_that_differ_at_all_have_different_
 APR-02 bridge/test_approval.py test_a_digest_depends_on_nothing_but_the_value
 APR-03 bridge/test_bugs.py test_whoever_decides_gets_the_whole_call_and_all_that_is_known_of_its_tool
 APR-03 bridge/test_terminal.py test_what_was_not_shown_in_full_cannot_be_approved
-APR-03 bridge/test_gateway.py test_a_question_too_long_to_be_read_is_not_asked
+APR-03 bridge/test_gateway_approvals.py test_a_question_too_long_to_be_read_is_not_asked
 APR-05 durable/test_bugs.py test_a_tool_that_changed_between_pause_and_resume_is_asked_about_again
 APR-05 bridge/test_run_definitions.py test_a_later_run_is_told_that_what_was_approved_has_changed
 APR-05 bridge/test_approval.py test_a_changed_definition_voids_a_grant_for_good
@@ -123,9 +123,9 @@ MCS-01 bridge/test_gateway_bugs.py test_every_message_gets_the_answer_that_the_p
 MCS-02 bridge/test_gateway_bugs.py test_a_host_that_dies_in_the_middle_of_a_program_leaves_nothing_running
 MCS-03 bridge/test_gateway_bugs.py test_every_outcome_is_what_the_output_schema_says
 MCS-04 bridge/test_gateway_bugs.py test_a_synchronous_function_holds_up_no_other_request
-MCS-05 bridge/test_gateway.py test_a_run_goes_on_in_another_session_of_its_host
-MCS-05 bridge/test_gateway.py test_a_run_outlives_the_gateway_that_started_it
-MCS-05 bridge/test_gateway.py test_a_run_that_nobody_decides_expires_and_its_result_is_kept
+MCS-05 bridge/test_gateway_approvals.py test_a_run_goes_on_in_another_session_of_its_host
+MCS-05 bridge/test_gateway_approvals.py test_a_run_outlives_the_gateway_that_started_it
+MCS-05 bridge/test_gateway_approvals.py test_a_run_that_nobody_decides_expires_and_its_result_is_kept
 MCS-05 bridge/test_serving.py test_with_tokens_nobody_gets_in_without_one_and_none_sees_anothers_run
 """  # noqa: E501  names stand on one line
 COVERED = [row.split() for row in TESTS.splitlines() if row]

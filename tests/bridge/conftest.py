@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from bridge import Executor, Policy, ask
 from bridge.store import Store
 from sandbox import Limits, Sandbox
 from tests.bridge.kept_project import CONFIG, TOOLS
 from tests.bridge.scripted import Tools
+
+if TYPE_CHECKING:  # MCP takes half a second to load, and most of these tests need none
+    from bridge.gateway import Gateway
+    from tests.bridge.hosts import Paid
 
 LIMITS = Limits(cpu_s=5, wall_s=30, memory_bytes=64 << 20)
 
@@ -61,3 +67,19 @@ def revision(request: pytest.FixtureRequest) -> str:
 def older(request: pytest.FixtureRequest) -> list[str]:
     """What a server of tests/servers is told, to speak the newer revision or the older one."""
     return request.param
+
+
+@pytest.fixture
+def shop() -> Paid:
+    from tests.bridge.hosts import Paid
+
+    return Paid()
+
+
+@pytest.fixture
+async def gateway(shop: Paid, opened: Sandbox) -> AsyncGenerator[Gateway]:
+    """In front of the shop; `pay` is asked about."""
+    from bridge.gateway import Gateway
+
+    async with Executor(shop.tools(), policy=Policy([ask("pay")]), sandbox=opened) as executor:
+        yield Gateway(executor)

@@ -10,8 +10,8 @@ import pytest
 from bridge import Executor
 from bridge.gateway import Gateway, runs
 from sandbox import Sandbox
+from tests.bridge.hosts import data, host, run, text
 from tests.bridge.odd_servers import odd
-from tests.bridge.test_gateway import data, host, run, text
 
 pytestmark = pytest.mark.anyio
 TWICE = "await tools.count({}); throw new Error('too far')"
