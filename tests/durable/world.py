@@ -202,6 +202,10 @@ def fields(state: RunState) -> dict[str, Any]:
     return {name: plain(value) for name, value in vars(state).items()}
 
 
+def of_kind(store: Store, run_id: str, kind: type) -> list[Any]:
+    return [record for record in decode(store.read(run_id)) if isinstance(record, kind)]
+
+
 def assert_is_its_journal(run: Run) -> None:
     """What is known of a live run is what anybody reads from its journal."""
     read = fold(decode([encode(record) for record in run.journal.records]))
