@@ -17,7 +17,7 @@ from tests.conftest import cases
 ROOT = Path(__file__).parent
 AREAS = ("approval", "output", "provider-openai", "provider-anthropic", "tools-schema", "mcp-client", "mcp-server")
 TESTS = """
-SCH-05 providers/test_openai.py test_a_catalog_that_the_vendor_would_refuse_reaches_programs_all_the_same
+SCH-05 providers/test_openai_request.py test_a_catalog_that_the_vendor_would_refuse_reaches_programs_all_the_same
 SCH-05 providers/test_anthropic.py test_the_code_tool_is_offered_alone_with_the_declarations
 SCH-16 bridge/test_bugs.py test_whoever_decides_gets_the_whole_call_and_all_that_is_known_of_its_tool
 SCH-16 bridge/test_policy.py test_a_rule_matches_by_server_and_caller
@@ -54,7 +54,7 @@ APR-15 bridge/test_run.py test_a_denied_call_rejects_with_the_reason
 APR-16 bridge/test_bugs.py test_after_a_denial_that_stops_no_other_way_is_asked_about
 
 OAI-01 providers/test_openai_hosted.py test_every_wave_of_the_vendors_program_is_answered_until_the_final_message
-OAI-01 providers/test_openai.py test_what_nobody_here_knows_goes_back_as_it_came
+OAI-01 providers/test_openai_step.py test_what_nobody_here_knows_goes_back_as_it_came
 OAI-01 providers/test_openai_property.py test_waves_of_the_vendors_programs
 OAI-04 bridge/test_bugs.py test_every_record_of_a_call_says_whose_it_is_where_and_when
 ANT-01 providers/test_anthropic_hosted.py test_calls_of_a_program_are_answered_wave_by_wave_with_the_container_and_the_same_tools

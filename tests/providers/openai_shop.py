@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from bridge import Executor, Tool, ToolContext, ToolError
+from bridge import Executor, Tool, ToolContext, ToolError, openai
 from sandbox import Sandbox
-from tests.providers.openai_wire import Wire
+from tests.providers.openai_wire import Wire, calls
 
 NUMBERS = {
     "type": "object",
@@ -20,6 +20,8 @@ NUMBERS = {
     "required": ["a", "b"],
     "additionalProperties": False,
 }
+ADD = "return await tools.add({a: 1, b: 2})"
+ADDED = "[sandbridge] completed; 1 call\n3"
 
 
 # The SDK ends the reading of a stream early (at [DONE], or when it is closed) and leaves its generators to trio, which
@@ -75,3 +77,17 @@ async def client_of(wire: Wire, kind: str = "async", **options: Any) -> AsyncGen
     finally:
         if any(request.get("stream") for request in wire.requests):
             gc.collect()  # what the SDK leaves of a stream is to trouble no other test: see STREAMS
+
+
+def program(text: str, number: int = 1) -> Any:
+    """The code tool as a function."""
+    return calls("run_program", {"program": text}, number)
+
+
+def outputs(wire: Wire, request: int = -1) -> list[str]:
+    """What went back for calls in a request, in its order."""
+    return [item["output"] for item in wire.requests[request]["input"] if "output" in item]
+
+
+async def loop(client: Any, executor: Executor, **options: Any) -> Any:
+    return await openai.run(client, executor, **{"model": "m", "input": "hi"} | options)

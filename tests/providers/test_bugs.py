@@ -14,11 +14,10 @@ from openai import AsyncOpenAI, OpenAI
 from bridge import anthropic, openai
 from sandbox import Sandbox
 from tests.providers import anthropic_wire, openai_wire
-from tests.providers.openai_shop import Tools, executor_of
+from tests.providers.openai_shop import ADD, Tools, executor_of
 
 pytestmark = pytest.mark.anyio
 
-ADD = "return await tools.add({a: 1, b: 2})"
 ASKED = {"role": "user", "content": "What is 2?"}
 GO_ON = {"role": "user", "content": "And 1 + 2?"}
 ITEM = openai_wire.calls("run_program", {"program": "return 2"}, 9)

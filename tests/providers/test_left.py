@@ -14,14 +14,12 @@ from bridge.openai import chat
 from sandbox import Sandbox
 from tests.providers import anthropic_wire
 from tests.providers.anthropic_wire import call, hosted_program, hosted_result, program, serving, text
-from tests.providers.openai_shop import STREAMS, Tools, executor_of
+from tests.providers.openai_shop import ADD, ADDED, STREAMS, Tools, executor_of
 from tests.providers.openai_wire import Turn, Wire, calls, chat_calls, chat_says, says
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 
 HELLO: list[Any] = [{"role": "user", "content": "hi"}]
-ADD = "return await tools.add({a: 1, b: 2})"
-ADDED = "[sandbridge] completed; 1 call\n3"
 MINE: Any = {"name": "mine", "input_schema": {"type": "object", "properties": {}}}
 NOT_BY_ITSELF = (
     "[sandbridge] error denied: add is not to be called by itself: write a program that calls it, and give it to "

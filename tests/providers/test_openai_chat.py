@@ -12,13 +12,11 @@ from bridge.code_tool import LoopError, RepeatedFailure, TurnsExceeded
 from bridge.openai import chat
 from bridge.openai.client import _sum  # what chunks add up to has no other way in
 from sandbox import Sandbox
-from tests.providers.openai_shop import STREAMS, Tools, client_of, executor_of
+from tests.providers.openai_shop import ADD, ADDED, STREAMS, Tools, client_of, executor_of
 from tests.providers.openai_wire import Turn, Wire, chat_calls, chat_says
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 
-ADD = "return await tools.add({a: 1, b: 2})"
-ADDED = "[sandbridge] completed; 1 call\n3"
 HI = [{"role": "user", "content": "hi"}]
 
 
