@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
