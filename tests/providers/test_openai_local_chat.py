@@ -8,6 +8,7 @@ import pytest
 
 from bridge import Executor, openai
 from sandbox import Sandbox
+from tests.providers.openai_application import CODE, SUM, TOOLS, Application, item_of, shape
 from tests.providers.openai_shop import STREAMS
 from tests.providers.openai_wire import (
     EVENTS,
@@ -21,7 +22,6 @@ from tests.providers.openai_wire import (
     program_output,
     says,
 )
-from tests.providers.test_openai_local import CODE, SUM, TOOLS, Application, item_of, shape
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 

@@ -19,9 +19,9 @@ from tests.providers import anthropic_wire
 from tests.providers.anthropic_application import CODE, QUERY
 from tests.providers.anthropic_application import Application as Claude
 from tests.providers.anthropic_wire import serving
+from tests.providers.openai_application import Application
 from tests.providers.openai_shop import STREAMS, Tools, executor_of
 from tests.providers.openai_wire import Wire, calls, chat_calls, chat_says, says, thinks
-from tests.providers.test_openai_local import Application
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 
