@@ -20,6 +20,9 @@ from bridge.tools import Tool, ToolContext
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = Path(__file__).parent.parent / "servers" / "odd.py"
+SERVERS = ROOT / ".servers"  # real ones, as .ci/servers installs them
+NODE = SERVERS / "npm" / "node_modules" / "@modelcontextprotocol"
+EVERYTHING = NODE / "server-everything" / "dist" / "index.js"
 
 
 def odd(*words: str, log: Path | None = None, **options: Any) -> mcp.Server:

@@ -28,7 +28,7 @@ from bridge.journal import Sent, decode
 from bridge.store import Store
 from sandbox import Limits, Sandbox
 from tests.bridge.odd_servers import ROOT
-from tests.bridge.test_serving import SMALL
+from tests.bridge.serving import SMALL
 
 pytestmark = pytest.mark.anyio
 INITIALIZE: dict[str, Any] = {

@@ -21,8 +21,8 @@ from bridge import Executor, Policy, allow, mcp
 from bridge.gateway import Gateway, fetching, questions
 from sandbox import Sandbox
 from tests.bridge.odd_servers import ROOT
+from tests.bridge.serving import over_http, over_stdio, served
 from tests.bridge.test_gateway_questions import HEAD, Person, host, run
-from tests.bridge.test_serving import over_http, over_stdio, served
 from tests.servers.asks import PAGE
 
 pytestmark = pytest.mark.anyio

@@ -14,11 +14,8 @@ import anyio
 import pytest
 
 from bridge import Elicitation, ElicitationAnswer, Executor, mcp
-from tests.bridge.odd_servers import ROOT, all_gone, call, opened, refused, tool
+from tests.bridge.odd_servers import EVERYTHING, NODE, ROOT, SERVERS, all_gone, call, opened, refused, tool
 
-SERVERS = ROOT / ".servers"
-NODE = SERVERS / "npm" / "node_modules" / "@modelcontextprotocol"
-EVERYTHING = NODE / "server-everything" / "dist" / "index.js"
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.servers,

@@ -12,8 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +19,21 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from bridge import ConfigurationError, Executor
+from bridge import ConfigurationError
 from bridge.gateway import Gateway, Tokens, http_app
 from bridge.gateway.over_http import is_loopback
 from tests.bridge.odd_servers import ROOT
-from tests.bridge.test_mcp_servers import EVERYTHING, SERVERS
+from tests.bridge.serving import ANA, BEN, HEADERS, SMALL, command, over_http, over_stdio, run, served
 
 pytestmark = pytest.mark.anyio
-SMALL = ROOT / "tests" / "servers" / "small.py"
-REVISIONS = ["2025-11-25", "2026-07-28"]
-HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-ANA, BEN = "a" * 32, "b" * 32
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture(params=REVISIONS)
-def revision(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture
@@ -56,71 +42,6 @@ def servers(tmp_path: Path) -> Path:
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"small": {"command": sys.executable, "args": [str(SMALL)]}}}))
     return file
-
-
-def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "bridge.cli", "serve", *map(str, arguments)]
-
-
-def mode(revision: str) -> str:
-    return "legacy" if revision == "2025-11-25" else "auto"
-
-
-@asynccontextmanager
-async def over_stdio(
-    revision: str, *arguments: str | Path, cwd: Path, errors: Path, **options: Any
-) -> AsyncGenerator[Client]:
-    program, *rest = command(*arguments)
-    place = StdioServerParameters(
-        command=program, args=rest, cwd=cwd, env={"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(cwd / "state")}
-    )
-    with anyio.fail_after(60), errors.open("w") as log:
-        async with Client(stdio_client(place, errlog=log), mode=mode(revision), **options) as client:
-            assert client.protocol_version == revision
-            yield client
-
-
-@contextmanager
-def served(*arguments: str | Path, cwd: Path) -> Generator[tuple[str, subprocess.Popen[str]]]:
-    """The command with `--http`, once it says where it is; its address and its process."""
-    process = subprocess.Popen(
-        command("--http", "127.0.0.1:0", *arguments),
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if found := re.search(r"serving (http://\S+)", line):
-                yield found[1], process
-                break
-        else:
-            raise AssertionError("it ended without serving")
-    finally:
-        process.kill()
-        process.communicate(timeout=20)
-
-
-@asynccontextmanager
-async def over_http(url: str, revision: str, token: str | None = None, **options: Any) -> AsyncGenerator[Client]:
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    with anyio.fail_after(60):
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=30) as http,
-            Client(streamable_http_client(url, http_client=http), mode=mode(revision), **options) as client,
-        ):
-            assert client.protocol_version == revision
-            yield client
-
-
-async def run(client: Client, program: str) -> Mapping[str, Any]:
-    result = await client.call_tool("run_program", {"program": program})
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content
 
 
 async def approves(context: Any, params: Any) -> types.ElicitResult:
@@ -335,123 +256,3 @@ async def test_off_loopback_a_token_and_a_name_are_needed() -> None:
 )
 def test_only_loopback_is_open_without_a_token(host: str, local: bool) -> None:
     assert is_loopback(host) is local
-
-
-# ---- real servers behind ----------------------------------------------------------------------------------------
-
-real = [
-    pytest.mark.servers,
-    pytest.mark.skipif(not SERVERS.is_dir(), reason=".servers is not there: run .ci/servers first"),
-]
-
-
-@pytest.fixture
-def real_servers(tmp_path: Path) -> Path:
-    files = tmp_path / "files"
-    files.mkdir()
-    (files / "a.txt").write_text("hello")
-    node = SERVERS / "npm" / "node_modules" / "@modelcontextprotocol"
-    spec = {
-        "everything": {"command": "node", "args": [str(EVERYTHING), "stdio"]},
-        "files": {"command": "node", "args": [str(node / "server-filesystem" / "dist" / "index.js"), str(files)]},
-        "time": {"command": str(SERVERS / "python" / "bin" / "mcp-server-time")},
-        "gone": {"command": "no-such-command"},
-    }
-    file = tmp_path / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": spec}))
-    return file
-
-
-@pytest.mark.parametrize(("transport", "revision"), [("stdio", "2026-07-28"), ("http", "2025-11-25")])
-class TestRealServers:
-    pytestmark = real
-
-    @asynccontextmanager
-    async def host(self, transport: str, revision: str, file: Path, tmp_path: Path) -> AsyncGenerator[Client]:
-        arguments = ("--mcp", file, "--allow", "everything.*", "--allow", "files.*", "--allow", "time.*")
-        if transport == "stdio":
-            async with over_stdio(revision, *arguments, cwd=tmp_path, errors=tmp_path / "log") as client:
-                yield client
-        else:
-            with served(*arguments, cwd=tmp_path) as (url, _):
-                async with over_http(url, revision) as client:
-                    yield client
-
-    async def test_programs_call_them_find_them_and_read_their_resources_and_prompts(
-        self, transport: str, revision: str, real_servers: Path, tmp_path: Path
-    ) -> None:
-        async with self.host(transport, revision, real_servers, tmp_path) as client:
-            found = await client.call_tool("search_tools", {"query": "what time is it in Tokyo", "limit": 2})
-            assert found.structured_content is not None
-            assert {each["name"] for each in found.structured_content["tools"]} == {
-                "time/get_current_time",
-                "time/convert_time",
-            }
-            program = """
-              const [sum, file, time] = await Promise.all([
-                tools.everything.get_sum({ a: 2, b: 3 }),
-                tools.files.read_text_file({ path: inputs.path }),
-                tools.time.get_current_time({ timezone: "Asia/Tokyo" }),
-              ]);
-              const { images } = await tools.everything.get_tiny_image({});
-              image(images[0]);
-              return [sum, file.content, time.timezone];
-            """
-            inputs = {"path": str(tmp_path / "files" / "a.txt")}
-            result = await client.call_tool("run_program", {"program": program, "inputs": inputs})
-            assert result.structured_content is not None
-            assert result.structured_content["value"] == ["The sum of 2 and 3 is 5.", "hello", "Asia/Tokyo"]
-            picture = result.content[1]
-            assert isinstance(picture, types.ResourceLink)
-            (content,) = (await client.read_resource(picture.uri)).contents
-            assert isinstance(content, types.BlobResourceContents)
-            assert content.mime_type == "image/png"
-
-            resources = (await client.list_resources()).resources
-            assert resources[0].name == "everything/architecture.md"
-            assert resources[0].uri == "sandbridge://everything/demo://resource/static/document/architecture.md"
-            (read,) = (await client.read_resource(resources[0].uri)).contents
-            assert read.uri == resources[0].uri
-            templates = (await client.list_resource_templates()).resource_templates
-            uri = templates[0].uri_template.replace("{resourceId}", "7")
-            (made,) = (await client.read_resource(uri)).contents
-            assert isinstance(made, types.TextResourceContents)
-            assert made.text.startswith("Resource 7")
-            with pytest.raises(MCPError) as caught:
-                await client.read_resource("sandbridge://nobody/x")
-            assert str(caught.value) == "there is no resource sandbridge://nobody/x"
-            with pytest.raises(MCPError) as caught:
-                await client.read_resource("sandbridge://everything/demo://resource/none")
-            # Of a resource that is not there each revision has a code of its own, whatever the server behind speaks.
-            assert caught.value.code == (-32002 if revision == "2025-11-25" else -32602)
-            assert caught.value.data == {"uri": "sandbridge://everything/demo://resource/none"}
-
-            prompts = (await client.list_prompts()).prompts
-            assert "everything/args-prompt" in [prompt.name for prompt in prompts]
-            prompt = await client.get_prompt("everything/args-prompt", {"city": "Graz", "state": "Styria"})
-            assert isinstance(prompt.messages[0].content, types.TextContent)
-            assert prompt.messages[0].content.text == "What's weather in Graz, Styria?"
-            reference = types.PromptReference(name="everything/completable-prompt")
-            completed = await client.complete(reference, {"name": "department", "value": "Eng"})
-            assert completed.completion.values == ["Engineering"]
-            template = types.ResourceTemplateReference(uri=templates[0].uri_template)
-            completed = await client.complete(template, {"name": "resourceId", "value": "7"})
-            assert completed.completion.values == ["7"]
-            with pytest.raises(MCPError):
-                await client.get_prompt("everything/no-such-prompt")
-            with pytest.raises(MCPError) as caught:
-                await client.get_prompt("nobody/x")
-            assert str(caught.value) == "there is no prompt nobody/x"
-
-
-async def test_a_server_that_is_down_takes_nothing_from_the_others(tmp_path: Path) -> None:
-    from bridge import mcp
-    from bridge.gateway.upstream import Upstreams
-
-    async with Executor([mcp.stdio("gone", "no-such-command")]) as executor:
-        behind = Upstreams(executor.servers)
-        assert await behind.resources() == []
-        assert await behind.prompts() == []
-        with pytest.raises(MCPError) as caught:
-            await behind.read("sandbridge://gone/x")
-    assert str(caught.value) == "server 'gone' could not be started; its operator can see why."

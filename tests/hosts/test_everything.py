@@ -15,7 +15,7 @@ from mcp.client.stdio import stdio_client
 from bridge import Executor, Policy, allow, mcp
 from bridge.gateway import Gateway, questions
 from sandbox import Sandbox
-from tests.bridge.test_mcp_servers import EVERYTHING, SERVERS
+from tests.bridge.odd_servers import EVERYTHING, SERVERS
 
 pytestmark = [
     pytest.mark.anyio,

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.bridge.odd_servers import ROOT
-from tests.bridge.test_mcp_servers import EVERYTHING, SERVERS
-from tests.bridge.test_serving import command, served
+from tests.bridge.odd_servers import EVERYTHING, ROOT, SERVERS
+from tests.bridge.serving import command, served
 
 HOSTS = SERVERS / "hosts"
 PYTHON = SERVERS / "python-old" / "bin" / "python"
