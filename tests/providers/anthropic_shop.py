@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from anthropic import AsyncAnthropic
 
 from bridge import Executor, anthropic
 from tests.bridge.scripted import Tools
-from tests.providers.anthropic_wire import Block, Wire, serving
+from tests.providers.anthropic_wire import Block, Wire
 
 HELLO: list[Block] = [{"role": "user", "content": "hello"}]
 WRITE = "return await tools.write({ n: 1 })"
@@ -23,21 +24,20 @@ def tools() -> Tools:
 
 
 @pytest.fixture
-def wire() -> Generator[Wire]:
-    with serving() as wire:
-        yield wire
-    assert wire.refusals == []  # whatever a test does, nothing is sent that the vendor would refuse
+def wire(messages_wire: Wire) -> Wire:
+    return messages_wire
 
 
 @pytest.fixture
-async def client(wire: Wire) -> AsyncGenerator[AsyncAnthropic]:
+def client(claude: AsyncAnthropic) -> AsyncAnthropic:
+    return claude
+
+
+@asynccontextmanager
+async def speaking(wire: Wire) -> AsyncGenerator[AsyncAnthropic]:
+    """The real client, closed afterwards."""
     async with AsyncAnthropic(api_key="none", base_url=wire.base_url, max_retries=0) as client:
         yield client
-
-
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return request.param
 
 
 async def talk(client: Any, executor: Executor, **options: Any) -> anthropic.Conversation:

@@ -13,10 +13,10 @@ from anthropic import Anthropic, AsyncAnthropic
 from bridge import Approve, ConfigurationError, Executor, Policy, StateError, Tool, anthropic, ask
 from sandbox import Limits, Sandbox
 from tests.bridge.scripted import Tools
-from tests.providers.anthropic_shop import HELLO, WRITE, WROTE, client, said, stream, talk, tools, wire
+from tests.providers.anthropic_shop import HELLO, WRITE, WROTE, client, said, talk, tools, wire
 from tests.providers.anthropic_wire import Wire, call, program, text
 
-__all__ = ["client", "stream", "tools", "wire"]
+__all__ = ["client", "tools", "wire"]
 
 pytestmark = pytest.mark.anyio
 

@@ -12,10 +12,10 @@ from anthropic import AsyncAnthropic
 from bridge import Executor, StateError, anthropic
 from sandbox import Sandbox
 from tests.bridge.scripted import Tools
-from tests.providers.anthropic_shop import HELLO, WRITE, client, stream, talk, tools, wire
+from tests.providers.anthropic_shop import HELLO, WRITE, client, talk, tools, wire
 from tests.providers.anthropic_wire import Turn, Wire, program, text
 
-__all__ = ["client", "stream", "tools", "wire"]
+__all__ = ["client", "tools", "wire"]
 
 pytestmark = pytest.mark.anyio
 

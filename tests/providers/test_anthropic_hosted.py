@@ -13,10 +13,10 @@ from bridge import Approve, Executor, Policy, Tool, anthropic, ask
 from bridge import deny as forbid
 from sandbox import Limits, Sandbox
 from tests.bridge.scripted import Tools
-from tests.providers.anthropic_shop import HELLO, client, stream, tools, wire
+from tests.providers.anthropic_shop import HELLO, client, tools, wire
 from tests.providers.anthropic_wire import Block, Turn, Wire, call, hosted_program, hosted_result, text
 
-__all__ = ["client", "stream", "tools", "wire"]
+__all__ = ["client", "tools", "wire"]
 
 pytestmark = pytest.mark.anyio
 

@@ -15,11 +15,11 @@ from sandbox import Sandbox
 from tests.bridge.scripted import Tools
 from tests.providers.anthropic_application import CODE, QUERY, Application, said
 from tests.providers.anthropic_rules import programs
-from tests.providers.anthropic_shop import client, stream, wire
+from tests.providers.anthropic_shop import client, wire
 from tests.providers.anthropic_wire import Turn, Wire, call, hosted_program, hosted_result, program, text
 from tests.test_examples import SHOP, WORST
 
-__all__ = ["client", "stream", "wire"]
+__all__ = ["client", "wire"]
 
 pytestmark = pytest.mark.anyio
 

@@ -12,10 +12,10 @@ from bridge import Approve, Deny, Edit, Executor, Policy, StateError, ask
 from bridge import deny as forbid
 from sandbox import Limits, Sandbox
 from tests.bridge.scripted import Tools
-from tests.providers.anthropic_shop import HELLO, WRITE, client, stream, talk, tools, wire
+from tests.providers.anthropic_shop import HELLO, WRITE, client, talk, tools, wire
 from tests.providers.anthropic_wire import Wire, call, program, text
 
-__all__ = ["client", "stream", "tools", "wire"]
+__all__ = ["client", "tools", "wire"]
 
 pytestmark = pytest.mark.anyio
 

@@ -23,9 +23,9 @@ from tests.bridge.scripted import Tools
 from tests.providers import anthropic_wire as messages
 from tests.providers import openai_wire as responses
 from tests.providers.anthropic_application import CODE
+from tests.providers.anthropic_shop import speaking
 from tests.providers.openai_shop import STREAMS, client_of
 from tests.providers.openai_wire import calls, chat_calls, chat_says, says, served
-from tests.providers.test_tool_search import speaking
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from bridge import Policy, anthropic, ask, openai
 from bridge.openai import chat
 from sandbox import Sandbox
 from tests.providers import anthropic_wire
-from tests.providers.anthropic_wire import call, hosted_program, hosted_result, program, serving, text
+from tests.providers.anthropic_wire import call, hosted_program, hosted_result, program, text
 from tests.providers.openai_shop import ADD, ADDED, STREAMS, Tools, executor_of
 from tests.providers.openai_wire import Turn, Wire, calls, chat_calls, chat_says, says
 
@@ -26,19 +25,6 @@ NOT_BY_ITSELF = (
     "run_program"
 )
 CLAUDE: dict[str, Any] = {"model": "m", "max_tokens": 9}
-
-
-@pytest.fixture
-def messages_wire() -> Generator[anthropic_wire.Wire]:
-    with serving() as wire:
-        yield wire
-    assert wire.refusals == []
-
-
-@pytest.fixture
-async def claude(messages_wire: anthropic_wire.Wire) -> AsyncGenerator[AsyncAnthropic]:
-    async with AsyncAnthropic(api_key="none", base_url=messages_wire.base_url, max_retries=0) as client:
-        yield client
 
 
 def own_results(turn: anthropic.Turn) -> list[dict[str, Any]]:

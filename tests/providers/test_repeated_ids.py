@@ -5,7 +5,6 @@ Strict servers of the three wires take it; without that they refuse the transcri
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from sandbox import Sandbox
 from tests.providers import anthropic_wire
 from tests.providers.anthropic_application import CODE, QUERY
 from tests.providers.anthropic_application import Application as Claude
-from tests.providers.anthropic_wire import serving
 from tests.providers.openai_application import Application
 from tests.providers.openai_shop import STREAMS, Tools, executor_of
 from tests.providers.openai_wire import Wire, calls, chat_calls, chat_says, says, thinks
@@ -30,24 +28,6 @@ CLAUDE: dict[str, Any] = {"model": "m", "max_tokens": 9}
 KEY = "k" * 32
 PAY = "return await tools.pay({a: %s, b: 0})"
 ASKED = Policy([ask("pay")])
-
-
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return request.param
-
-
-@pytest.fixture
-def messages_wire() -> Generator[anthropic_wire.Wire]:
-    with serving() as wire:
-        yield wire
-    assert wire.refusals == []
-
-
-@pytest.fixture
-async def claude(messages_wire: anthropic_wire.Wire) -> AsyncGenerator[AsyncAnthropic]:
-    async with AsyncAnthropic(api_key="none", base_url=messages_wire.base_url, max_retries=0) as client:
-        yield client
 
 
 def runs(text: str, number: int = 1, **more: Any) -> Any:

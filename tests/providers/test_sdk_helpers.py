@@ -12,10 +12,10 @@ import pytest
 from bridge import Executor, anthropic, openai
 from sandbox import Sandbox
 from tests.providers import anthropic_wire as messages
+from tests.providers.anthropic_shop import speaking
 from tests.providers.openai_application import item_of, stock
 from tests.providers.openai_shop import STREAMS, Tools, client_of, executor_of
 from tests.providers.openai_wire import Wire, calls, chat_calls, chat_says, says
-from tests.providers.test_tool_search import speaking
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 

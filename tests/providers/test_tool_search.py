@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from anthropic import AsyncAnthropic
 
 from bridge import Approve, ConfigurationError, Executor, Policy, Tool, ToolContext, anthropic, ask, openai
 from bridge.code_tool import CodeTool, ModelCall
 from sandbox import Sandbox
 from tests.providers import anthropic_wire as messages
 from tests.providers import openai_wire as responses
+from tests.providers.anthropic_shop import speaking
 from tests.providers.openai_shop import STREAMS, client_of
 from tests.providers.openai_wire import called_by, calls, chat_calls, chat_says, program, program_output, says, searches
 
@@ -49,12 +48,6 @@ TOOLS = [
 
 def shop(sandbox: Sandbox) -> Executor:
     return Executor(TOOLS, sandbox=sandbox)
-
-
-@asynccontextmanager
-async def speaking(wire: messages.Wire) -> AsyncGenerator[AsyncAnthropic]:
-    async with AsyncAnthropic(api_key="none", base_url=wire.base_url, max_retries=0) as client:
-        yield client
 
 
 def written(text: str) -> str:

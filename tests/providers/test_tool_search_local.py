@@ -14,10 +14,11 @@ from sandbox import Sandbox
 from tests.providers import anthropic_wire as messages
 from tests.providers.anthropic_application import CODE, said
 from tests.providers.anthropic_application import Application as OtherApplication
+from tests.providers.anthropic_shop import speaking
 from tests.providers.openai_application import Application
 from tests.providers.openai_shop import STREAMS, client_of
 from tests.providers.openai_wire import calls, chat_calls, chat_says, says, searches, served
-from tests.providers.test_tool_search import FINDS, ID, TOOLS, TRACK, shop, speaking, written
+from tests.providers.test_tool_search import FINDS, ID, TOOLS, TRACK, shop, written
 
 pytestmark = [pytest.mark.anyio, STREAMS]
 
