@@ -11,36 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.results import CallRow, Failure, PendingCall, Result, decode_value, finish
+from bridge.results import Failure, PendingCall, Result, decode_value
 from sandbox import Image, Limits, Log, Notice, Usage
-
-
-def row(**changes: Any) -> CallRow:
-    made = CallRow(id="r.1", tool="echo", arguments={}, decision="allow", outcome="completed", preview='"x"')
-    return dataclasses.replace(made, **changes)
-
-
-def finished(**changes: Any) -> Result:
-    parts: dict[str, Any] = {
-        "status": "completed",
-        "value_json": None,
-        "emitted": [],
-        "images": [],
-        "logs": [],
-        "dropped_logs": 0,
-        "failure": None,
-        "notices": [],
-        "rows": [],
-        "usage": Usage(),
-        "limits": Limits(),
-        "program": "",
-        "run_id": "r",
-        "pending": [],
-        "approvals": [],
-        "handle": "h",
-    }
-    return finish(**(parts | changes))
-
+from tests.bridge.finished import finished, row
 
 # ---- the value
 
