@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -28,19 +29,27 @@ def test_effects_that_are_lost_doubled_or_untold_are_found() -> None:
     assert unlike(collections.Counter(["a/0", "a/1"]), [*journal[:2], *journal[3:]], untold=[]) == []
 
 
+GREW = "memory grew by {}% after the warm-up"
+LEFT = "21 MB of memory are left when everything is closed"
+
+
 @pytest.mark.parametrize(
-    ("attacks", "rest", "wrong"),
+    ("programs", "attacks", "grown", "rest", "wrong"),
     [
-        (True, 21, ["21 MB of memory are left when everything is closed"]),
-        (True, 19, []),
-        (False, 19, ["memory grew by 100.0% after the warm-up"]),
+        (2000, True, 2.0, 19, []),
+        (2000, True, 2.0, 21, [LEFT]),
+        (2000, False, 1.06, 21, [GREW.format("6.0"), LEFT]),
+        (math.inf, False, 1.04, 21, []),
+        (math.inf, False, 1.06, 19, [GREW.format("6.0")]),
+        (math.inf, True, 1.09, 21, []),
+        (math.inf, True, 1.11, 19, [GREW.format("11.0")]),
     ],
 )
-def test_what_attacks_left_in_results_that_are_kept_is_no_growth_but_what_stays_when_all_is_closed_is(
-    attacks: bool, rest: int, wrong: list[str]
+def test_memory_is_judged_at_rest_after_so_many_programs_and_by_its_growth_over_hours(
+    programs: float, attacks: bool, grown: float, rest: int, wrong: list[str]
 ) -> None:
-    load = Load(attacks=attacks)
-    load.report.seconds, load.report.memory_bytes = 1.0, [50 << 20] * 9 + [100 << 20] * 9
+    load = Load(programs=programs, attacks=attacks)
+    load.report.seconds, load.report.memory_bytes = 1.0, [50 << 20] * 9 + [int(grown * (50 << 20))] * 9
     load.report.rest_bytes = [50_000_000, 50_000_000 + rest * 1_000_000]
     load._summed()
     assert [what for what in load.report.wrong if "memory" in what] == wrong
