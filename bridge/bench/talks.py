@@ -66,9 +66,15 @@ class _Responses:
     async def answer(self, output: Sequence[Part]) -> Answers:
         items = [json.loads(part.text) for part in output]
         response = SimpleNamespace(
-            id="resp_scripted", status="completed", output=items, tools=(), incomplete_details=None, error=None
+            id="resp_scripted",
+            status="completed",
+            output=items,
+            tools=(),
+            incomplete_details=None,
+            error=None,
+            previous_response_id=None,
+            conversation=None,
         )
-        response.previous_response_id = response.conversation = None
         handled = await self._handle(cast("Any", response), self._offer)
         names = {item["call_id"]: item["name"] for item in items if item["type"] == "function_call"}
         back = [Part(_result_kind(names[item["call_id"]]), compact(item)) for item in handled.items]

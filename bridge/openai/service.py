@@ -216,9 +216,8 @@ class _Service:
                     raise
                 del out.items[given:]
                 begun.clear()
-                yield self._pause(
-                    out, before, stream=stream
-                )  # what has run is not to be run again: an empty continuation goes on
+                # What has run is not to be run again: an empty continuation goes on.
+                yield self._pause(out, before, stream=stream)
                 return
             if before is not None:
                 self._forget(before)

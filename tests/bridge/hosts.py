@@ -64,11 +64,14 @@ class Paid:
         ]
 
 
+def mode(revision: str) -> str:
+    return "legacy" if revision == "2025-11-25" else "auto"
+
+
 @asynccontextmanager
 async def host(gateway: Gateway, revision: str, person: Person | None = None) -> AsyncGenerator[Client]:
-    mode = "legacy" if revision == "2025-11-25" else "auto"
     with anyio.fail_after(30):
-        async with Client(gateway.server, mode=mode, elicitation_callback=person) as client:
+        async with Client(gateway.server, mode=mode(revision), elicitation_callback=person) as client:
             assert client.protocol_version == revision
             yield client
 
@@ -85,3 +88,7 @@ def text(result: types.CallToolResult) -> str:
 def data(result: types.CallToolResult) -> Mapping[str, Any]:
     assert isinstance(result.structured_content, dict)
     return result.structured_content
+
+
+async def outcome(client: Client, program: str) -> Mapping[str, Any]:
+    return data(await run(client, program))

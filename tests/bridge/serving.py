@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.bridge.hosts import mode
 from tests.bridge.odd_servers import ROOT
 
 SMALL = ROOT / "tests" / "servers" / "small.py"
@@ -28,8 +29,17 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "bridge.cli", "serve", *map(str, arguments)]
 
 
-def mode(revision: str) -> str:
-    return "legacy" if revision == "2025-11-25" else "auto"
+def started(*arguments: str | Path, cwd: Path, stdin: int) -> subprocess.Popen[str]:
+    """The command, with its output at hand."""
+    return subprocess.Popen(
+        command(*arguments),
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @asynccontextmanager
@@ -49,15 +59,7 @@ async def over_stdio(
 @contextmanager
 def served(*arguments: str | Path, cwd: Path) -> Generator[tuple[str, subprocess.Popen[str]]]:
     """The command with `--http`, once it says where it is; its address and its process."""
-    process = subprocess.Popen(
-        command("--http", "127.0.0.1:0", *arguments),
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started("--http", "127.0.0.1:0", *arguments, cwd=cwd, stdin=subprocess.DEVNULL)
     try:
         assert process.stderr is not None
         for line in process.stderr:
@@ -81,9 +83,3 @@ async def over_http(url: str, revision: str, token: str | None = None, **options
         ):
             assert client.protocol_version == revision
             yield client
-
-
-async def run(client: Client, program: str) -> Mapping[str, Any]:
-    result = await client.call_tool("run_program", {"program": program})
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content

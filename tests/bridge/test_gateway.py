@@ -17,7 +17,7 @@ from bridge import Executor, StateError, Tool, ToolContext
 from bridge.gateway import Gateway, offer, runs, upstream
 from sandbox import Sandbox
 from tests.bridge.catalogue import tools as many_tools
-from tests.bridge.hosts import Paid, data, host, run, text
+from tests.bridge.hosts import Paid, data, host, mode, run, text
 from tests.bridge.odd_servers import odd
 
 pytestmark = pytest.mark.anyio
@@ -274,12 +274,11 @@ async def test_a_change_of_a_servers_tools_reaches_hosts_of_both_revisions(
             changed.set()
 
     server = odd(require_approval="never")
-    mode = "legacy" if revision == "2025-11-25" else "auto"
     async with Executor([server], sandbox=opened) as executor, anyio.create_task_group() as tasks:
         gateway = Gateway(executor, budget=100_000)
         tasks.start_soon(gateway.watch)
         with anyio.fail_after(30):
-            async with Client(gateway.server, mode=mode, message_handler=heard) as client:
+            async with Client(gateway.server, mode=mode(revision), message_handler=heard) as client:
                 before = (await client.list_tools()).tools[0].description or ""
                 async with anyio.create_task_group() as listening:
                     if revision != "2025-11-25":

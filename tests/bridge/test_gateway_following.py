@@ -19,6 +19,7 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, S
 from bridge import Executor, mcp
 from bridge.gateway import Gateway, following, upstream
 from sandbox import Sandbox
+from tests.bridge.hosts import mode
 from tests.bridge.odd_servers import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -60,9 +61,8 @@ class Heard:
 
 @asynccontextmanager
 async def host(gateway: Gateway, revision: str, heard: Heard | Lists | None = None) -> AsyncGenerator[Client]:
-    mode = "legacy" if revision == "2025-11-25" else "auto"
     with anyio.fail_after(60):
-        async with Client(gateway.server, mode=mode, message_handler=heard) as client:
+        async with Client(gateway.server, mode=mode(revision), message_handler=heard) as client:
             yield client
 
 

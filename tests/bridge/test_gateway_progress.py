@@ -16,6 +16,7 @@ from bridge.gateway import Gateway
 from bridge.gateway.progress import Told, words
 from bridge.mcp.server import CallProgress
 from sandbox import Sandbox
+from tests.bridge.hosts import mode
 from tests.bridge.odd_servers import ROOT, context
 
 pytestmark = pytest.mark.anyio
@@ -67,10 +68,9 @@ SAY = "return await tools.watched.say(inputs)"
 async def test_a_host_reads_what_a_server_says_of_a_call_and_its_progress_only_rises(
     gateway: Gateway, revision: str
 ) -> None:
-    mode = "legacy" if revision == "2025-11-25" else "auto"
     heard, other = Heard(), Heard()
     with anyio.fail_after(60):
-        async with Client(gateway.server, mode=mode) as client, anyio.create_task_group() as tasks:
+        async with Client(gateway.server, mode=mode(revision)) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(run, client, "await tools.watched.work({})", heard)
             while await run(client, SAY, other, {"progress": 8, "total": 10, "message": "copying a"}) != "1":
                 await anyio.lowlevel.checkpoint()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ from bridge import Executor, Policy, allow, ask, mcp
 from bridge.elicitation import ElicitationAnswer
 from bridge.gateway import Gateway, questions
 from sandbox import Sandbox
+from tests.bridge.hosts import mode
+from tests.bridge.hosts import outcome as run
 from tests.bridge.odd_servers import ROOT
 from tests.servers.asks import PAGE
 
@@ -56,17 +58,10 @@ class Person:
 
 @asynccontextmanager
 async def host(gateway: Gateway, revision: str, person: Any = None) -> AsyncGenerator[Client]:
-    mode = "legacy" if revision == "2025-11-25" else "auto"
     with anyio.fail_after(60):
-        async with Client(gateway.server, mode=mode, elicitation_callback=person) as client:
+        async with Client(gateway.server, mode=mode(revision), elicitation_callback=person) as client:
             assert client.protocol_version == revision
             yield client
-
-
-async def run(client: Client, program: str) -> Mapping[str, Any]:
-    result = await client.call_tool("run_program", {"program": program})
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content
 
 
 async def test_the_hosts_person_reads_which_server_asks_and_the_answer_goes_to_it(

@@ -24,8 +24,9 @@ from mcp.shared.exceptions import MCPError
 from bridge import ConfigurationError
 from bridge.gateway import Gateway, Tokens, http_app
 from bridge.gateway.over_http import is_loopback
+from tests.bridge.hosts import outcome as run
 from tests.bridge.odd_servers import ROOT
-from tests.bridge.serving import ANA, BEN, HEADERS, SMALL, command, over_http, over_stdio, run, served
+from tests.bridge.serving import ANA, BEN, HEADERS, SMALL, command, over_http, over_stdio, served, started
 
 pytestmark = pytest.mark.anyio
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -78,15 +79,7 @@ def test_standard_output_has_nothing_but_messages(tmp_path: Path, servers: Path)
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
     ]
-    process = subprocess.Popen(
-        command("--mcp", servers),
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started("--mcp", servers, cwd=tmp_path, stdin=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("x" * (9 << 20) + "\n")  # no message, and too long for one

@@ -21,8 +21,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from bridge.deciding import PASSPHRASE
 from bridge.gateway import Gateway, Tokens, http_app
+from tests.bridge.hosts import mode
+from tests.bridge.hosts import outcome as run
 from tests.bridge.odd_servers import ROOT
-from tests.bridge.serving import ANA, BEN, HEADERS, SMALL, mode, over_http, over_stdio, run, served
+from tests.bridge.serving import ANA, BEN, HEADERS, SMALL, over_http, over_stdio, served
 
 pytestmark = pytest.mark.anyio
 KEY = "correct horse battery"
